@@ -13,6 +13,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/flags"
+	"github.com/whence-dev/whence/internal/gguf"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overgrpc"
@@ -130,6 +131,7 @@ func overOpenAI(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.L
 	if err != nil {
 		return nil, err
 	}
+	model.Name = gguf.Name(c.Model)
 	opts := c.Upstream
 	opts.Name, opts.MaxRunning, opts.Log = name, c.MaxRunning, log
 	opts.HandsOver = roles[c.Role] != llmv1.Role_ROLE_BOTH
@@ -143,6 +145,7 @@ func overOwnHTTP(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.
 	if err != nil {
 		return nil, err
 	}
+	model.Name = gguf.Name(c.Model)
 	opts := beside.Options{Upstream: c.Upstream.Upstream, Name: name, MaxRunning: c.MaxRunning, Log: log}
 	if c.Engine == Ollama {
 		return c.upstreamed(ollama.New(model, ollama.Options{Options: opts, Model: c.Upstream.Model, Key: c.Upstream.Key}), model.Config(), hop, log), nil

@@ -47,6 +47,8 @@ type Upstream struct {
 	Vocab        int    // token ids are below Vocab
 	EOS          []uint32
 	Capabilities *llmv1.Capabilities
+	// Notes tell the operator what a trial has found out about the server, each in a sentence.
+	Notes []string
 	// Slots is the number of requests that the server runs at a time; 0 if the server does not report it.
 	Slots int
 	// Resumes reports that the server can continue answers that another server began; see

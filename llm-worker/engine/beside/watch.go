@@ -62,6 +62,7 @@ type watch struct {
 	doubt  bool // the server may have been replaced
 	misses int  // late probes in a row
 	log    problem.Log
+	told   []string // notes about the server that the log has
 	// probed has capacity 1 and asks for the server's load. Watch closes it.
 	probed chan struct{}
 }
@@ -98,11 +99,22 @@ func (w *watch) once(ctx context.Context, changed func(healthy bool)) {
 		changed(false)
 	}
 	if up != nil {
+		w.tell(up.Notes)
 		select {
 		case w.probed <- struct{}{}:
 		default: // the last load report is still under way
 		}
 	}
+}
+
+// tell logs the notes about the server that are new.
+func (w *watch) tell(notes []string) {
+	for _, note := range notes {
+		if !slices.Contains(w.told, note) {
+			w.engine.opts.Log.Warn("upstream has a peculiarity", "upstream", w.engine.opts.Upstream, "note", note)
+		}
+	}
+	w.told = notes
 }
 
 // Late reports whether a probe failed because the server took too long.

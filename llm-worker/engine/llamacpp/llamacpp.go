@@ -14,6 +14,7 @@ package llamacpp
 
 import (
 	"context"
+	"errors"
 	"path"
 	"strings"
 	"sync/atomic"
@@ -90,6 +91,9 @@ func (e *Engine) try(ctx context.Context, now *props) (*beside.Upstream, error) 
 	}
 	up.Resumes, up.Slots, up.Capabilities = true, now.Slots, features.LlamaCPP.Capabilities()
 	up.Ask = func(_ context.Context, req *workerv1.TokenRequest) (beside.Call, error) { return e.ask(up, req) }
+	if up.Notes, err = e.agree(ctx, up); err != nil {
+		return nil, err
+	}
 	c, err := e.ask(up, beside.PenalizedTrialRequest(e.model.Tokenizer.Encode(beside.TrialPrompt, true)))
 	if err != nil {
 		return nil, err
@@ -97,6 +101,35 @@ func (e *Engine) try(ctx context.Context, now *props) (*beside.Upstream, error) 
 	ctx, cancel := context.WithTimeout(ctx, beside.TryTimeout)
 	defer cancel()
 	return up, beside.Drain(ctx, c)
+}
+
+// agree compares the worker's model files with the server's model: the size of the vocabulary, and the
+// tokens of texts. A proxy may let neither through.
+func (e *Engine) agree(ctx context.Context, up *beside.Upstream) (notes []string, err error) {
+	var models struct {
+		Data []struct {
+			Meta struct {
+				Vocab int `json:"n_vocab"`
+			} `json:"meta"`
+		} `json:"data"`
+	}
+	a := lexicon.Agreement{Model: e.model, Server: up.Name}
+	if e.client.Get(ctx, "/v1/models", &models) == nil && len(models.Data) > 0 {
+		if err := a.FitsInto(models.Data[0].Meta.Vocab); err != nil {
+			return nil, err
+		}
+	}
+	note, err := a.Prove(ctx, func(ctx context.Context, text string, special bool) (said lexicon.Spelling, err error) {
+		said.IDs, err = e.client.Tokenize(ctx, map[string]any{"content": text, "add_special": special})
+		return said, err
+	})
+	if errors.Is(err, lexicon.ErrUntold) {
+		return []string{"whether the server runs the model of the worker's files could not be proved: " + err.Error()}, nil
+	}
+	if note != "" {
+		notes = []string{note}
+	}
+	return notes, err
 }
 
 // load is a beside.LoadReader. Only the server's metrics, which it has with --metrics, tell how many

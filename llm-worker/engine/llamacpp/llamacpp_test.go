@@ -305,3 +305,34 @@ func TestEveryMisdeedHasItsEnding(t *testing.T) {
 		"status 401":                   {Script: refuses(codes.Unauthenticated), Reason: streamerr.EngineFailed, Says: "--upstream-key"},
 	})
 }
+
+// TestServerOfAnotherModelIsRefused: the server has other tokens than the worker's files, or too few.
+func TestServerOfAnotherModelIsRefused(t *testing.T) {
+	t.Parallel()
+	files, err := lexicon.Load(besidetest.OtherModel(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files.Name = "other"
+	own := model(t)
+	for name, test := range map[string]struct {
+		files *lexicon.Model
+		vocab int
+		says  string
+	}{
+		"other tokens":   {files, besidetest.Vocab, "at the server, from token "},
+		"too few tokens": {own, 1535, "the files have 1536, and the server's vocabulary 1535"},
+	} {
+		server := besidetest.Start(t, llamacpptest.Dialect(), besidetest.Count, "")
+		server.Vocab.Store(int32(test.vocab))
+		s := besidetest.Subject{New: func(o beside.Options) (besidetest.Engine, error) {
+			o.Upstream = "http://" + o.Upstream
+			return llamacpp.New(test.files, llamacpp.Options{Options: o}), nil
+		}}
+		e, health := s.Watched(t, server.Addr)
+		polltest.Eventually(t, name, func() bool { return strings.Contains(e.(*llamacpp.Engine).Problem(), test.says) })
+		if len(health) > 0 {
+			t.Errorf("%s: the server is healthy", name)
+		}
+	}
+}

@@ -17,6 +17,7 @@ import (
 	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/besidetest"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
 	"github.com/whence-dev/whence/llm-worker/engine/features"
 	"github.com/whence-dev/whence/llm-worker/engine/llamacpp"
 	"github.com/whence-dev/whence/pkg/stream/streamtest"
@@ -24,6 +25,14 @@ import (
 
 // realServer starts llama.cpp's own server, which scripts/llamacpp installs, and returns an engine on it.
 func realServer(t *testing.T) *llamacpp.Engine {
+	t.Helper()
+	e, healthy := watchReal(t, model(t))
+	polltest.Receive(t, "the server is healthy", healthy)
+	return e
+}
+
+// watchReal starts the server, and an engine on it with the files of a model.
+func watchReal(t *testing.T, files *lexicon.Model) (e *llamacpp.Engine, healthy chan bool) {
 	t.Helper()
 	python := os.Getenv("WHENCE_LLAMACPP")
 	if python == "" {
@@ -46,14 +55,33 @@ func realServer(t *testing.T) *llamacpp.Engine {
 	if !ok {
 		t.Fatalf("the server says %q: %v", line, err)
 	}
-	e := llamacpp.New(model(t), llamacpp.Options{Options: beside.Options{Upstream: url, MaxRunning: 32}})
+	e = llamacpp.New(files, llamacpp.Options{Options: beside.Options{Upstream: url, MaxRunning: 32}})
 	ctx, cancel := context.WithCancel(context.Background())
-	healthy := make(chan bool, 100)
+	healthy = make(chan bool, 100)
 	var wg sync.WaitGroup
 	wg.Go(func() { e.Watch(ctx, func(ok bool) { healthy <- ok }) })
 	t.Cleanup(func() { cancel(); wg.Wait() })
-	polltest.Receive(t, "the server is healthy", healthy)
-	return e
+	return e, healthy
+}
+
+// TestRealLlamaCPPIsProvedToRunTheModel: the server has the vocabulary of the worker's files, or is refused.
+func TestRealLlamaCPPIsProvedToRunTheModel(t *testing.T) {
+	if e := realServer(t); len(e.Upstream().Notes) > 0 {
+		t.Errorf("the server runs whence-tiny, and the operator reads %q", e.Upstream().Notes)
+	}
+	other, err := lexicon.Load(besidetest.OtherModel(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.Name = "other"
+	e, healthy := watchReal(t, other)
+	polltest.Eventually(t, "the server is refused", func() bool {
+		return strings.Contains(e.Problem(), `runs "model-f32.gguf", and the model files of the worker (--model other) have other tokens`)
+	})
+	if len(healthy) > 0 {
+		t.Error("a server of another model is healthy")
+	}
+	t.Log(e.Problem())
 }
 
 // TestRealLlamaCPPPassesTheContract. The model answers in less than a second, so that no request takes

@@ -113,9 +113,34 @@ func (e *Engine) try(ctx context.Context, name string) (*beside.Upstream, error)
 	if read := c.answer.promptTokens; int64(read) > int64(len(req.GetPrompt())) {
 		return nil, beside.Fail(streamerr.Invalid, nil, "the server counted %d tokens of a prompt of %d: its model has another tokenizer than --model", read, len(req.GetPrompt()))
 	}
+	if failed == nil {
+		note, err := e.agree(tryCtx, up, name)
+		if err != nil {
+			return nil, err
+		}
+		if note != "" {
+			up.Notes = []string{note}
+		}
+	}
 	if loaded, err := e.find(ctx, "/api/ps", name); err == nil && loaded.Context > 0 {
 		up.Context = min(up.Context, loaded.Context)
 	}
 	e.logStops(ctx, name)
 	return up, failed
+}
+
+// agree compares the worker's model files with the server's model, by the number of tokens of texts: Ollama
+// tells no more.
+func (e *Engine) agree(ctx context.Context, up *beside.Upstream, name string) (note string, err error) {
+	a := lexicon.Agreement{Model: e.model, Server: name, Loose: true}
+	return a.Count(ctx, func(ctx context.Context, text string, special bool) (lexicon.Spelling, error) {
+		c, err := e.ask(up, name, beside.TrialRequest(e.model.Tokenizer.Encode(text, special)))
+		if err == nil {
+			err = beside.Drain(ctx, c)
+		}
+		if err != nil {
+			return lexicon.Spelling{}, err
+		}
+		return lexicon.Spelling{Count: int(c.answer.promptTokens)}, nil
+	})
 }

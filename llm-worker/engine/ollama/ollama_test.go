@@ -40,7 +40,7 @@ type fake struct {
 	answer  func(rw http.ResponseWriter, r *http.Request) // of every request but the trial
 	context int                                           // of the loaded model
 	shown   string                                        // the parameters of the Modelfile
-	read    int                                           // prompt tokens that a trial reports
+	counts  func(tokens int) int                          // of a prompt; nil for the tokens that it has
 	full    atomic.Bool                                   // trials are refused, because the queue is full
 	granted atomic.Int64                                  // trials that were answered
 	refused atomic.Int64                                  // trials that were refused
@@ -81,7 +81,7 @@ const done = `{"response":"","done":true,"done_reason":"stop","prompt_eval_count
 
 func newFake(t *testing.T, answer func(http.ResponseWriter, *http.Request)) *fake {
 	t.Helper()
-	f := &fake{answer: answer, context: 512, read: 1}
+	f := &fake{answer: answer, context: 512}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/tags", func(rw http.ResponseWriter, _ *http.Request) {
 		_, _ = fmt.Fprint(rw, `{"models":[{"name":"other:7b","digest":"1"},{"name":"tiny:latest","digest":"2","details":{"family":"llama"}}]}`)
@@ -110,14 +110,21 @@ func newFake(t *testing.T, answer func(http.ResponseWriter, *http.Request)) *fak
 			_ = json.NewEncoder(rw).Encode(map[string]string{"error": fmt.Sprintf(`{"error":{"code":400,"message":%q,"type":"invalid_request_error"}}`, message)})
 			return
 		}
-		if asked["prompt"] == "Hi" {
+		if options["num_predict"] == 1.0 && options["temperature"] == 0.0 {
 			if f.full.Load() {
 				refuse(rw)
 				f.refused.Add(1)
 				return
 			}
-			defer f.granted.Add(1)
-			say(rw, fmt.Sprintf(`{"response":"x","done":true,"done_reason":"length","prompt_eval_count":%d,"eval_count":1}`, f.read))
+			text, _ := asked["prompt"].(string)
+			if text == beside.TrialPrompt {
+				defer f.granted.Add(1)
+			}
+			n := len(besidetest.Tiny().Encode(text, true))
+			if f.counts != nil {
+				n = f.counts(n)
+			}
+			say(rw, fmt.Sprintf(`{"response":"x","done":true,"done_reason":"length","prompt_eval_count":%d,"eval_count":1}`, n))
 			return
 		}
 		f.mu.Lock()
@@ -136,6 +143,7 @@ func model(t *testing.T) *lexicon.Model {
 	if err != nil {
 		t.Fatal(err)
 	}
+	m.Name = whencetiny.Name
 	return m
 }
 
@@ -314,15 +322,17 @@ func TestStopClosesTheConnection(t *testing.T) {
 func TestServerThatCannotBeUsedIsNotHealthy(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		model string
-		read  int
-		says  string
+		model  string
+		counts func(int) int
+		says   string
 	}{
-		"no such model":     {"big", 1, "no model"},
-		"another tokenizer": {"tiny", 9, "another tokenizer"},
+		"no such model":     {"big", nil, "no model"},
+		"a template":        {"tiny", func(n int) int { return n + 8 }, "another tokenizer"},
+		"another tokenizer": {"tiny", func(n int) int { return n * 2 / 3 }, `runs "tiny:latest", and the model files of the worker (--model whence-tiny) have other tokens: "`},
+		"a larger one":      {"tiny", func(n int) int { return n + n/3 }, "and the server counts"},
 	} {
 		f := newFake(t, says(done))
-		f.read = test.read
+		f.counts = test.counts
 		e, health := f.watched(t, test.model)
 		polltest.Eventually(t, name, func() bool { return strings.Contains(e.Problem(), test.says) })
 		if r := besidetest.Read(t.Context(), e, ask(t, "What is Whence?", nil), nil); len(health) > 0 || !errors.Is(r.Err, streamerr.Unavailable) {
@@ -332,6 +342,18 @@ func TestServerThatCannotBeUsedIsNotHealthy(t *testing.T) {
 }
 
 // TestServerInDoubtIsTriedUntilItHasRoom: a full queue says nothing against the server, and nothing for it.
+// TestServerThatCountsALittleOtherwiseIsUsed: llama.cpp splits some texts otherwise than the tokenizers of
+// Hugging Face, into the same vocabulary.
+func TestServerThatCountsALittleOtherwiseIsUsed(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, says(done))
+	f.counts = func(n int) int { return n - n/20 }
+	e := f.start(t)
+	if notes := e.Upstream().Notes; len(notes) != 1 || !strings.Contains(notes[0], "counts tokens otherwise") {
+		t.Errorf("the operator reads %q", notes)
+	}
+}
+
 func TestServerInDoubtIsTriedUntilItHasRoom(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })

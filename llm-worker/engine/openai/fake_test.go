@@ -26,6 +26,7 @@ import (
 	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/besidetest"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
 	"github.com/whence-dev/whence/llm-worker/engine/llamacpp/llamacpptest"
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
@@ -49,7 +50,12 @@ type fake struct {
 	tls   bool
 	embed http.HandlerFunc // nil for a server without embeddings
 	more  string           // further members of its model
-	busy  atomic.Bool      // too busy for requests for one token
+	// tokenize is POST /tokenize; nil for a server without it.
+	tokenize http.HandlerFunc
+	extra    int          // tokens that it counts, and has, too many in prompts of text
+	silent   bool         // it answers only with streams
+	looks    atomic.Int32 // at the list of its models
+	busy     atomic.Bool  // too busy for requests for one token
 
 	adapters       atomic.Pointer[[]string] // in the list of models
 	refused, known atomic.Int32             // of those
@@ -64,12 +70,13 @@ type fake struct {
 // newFake starts an upstream like vLLM, which change may modify.
 func newFake(t testing.TB, answer script, change ...func(*fake)) *fake {
 	t.Helper()
-	f := &fake{owner: "vllm", answer: answer}
+	f := &fake{owner: "vllm", answer: answer, tokenize: besidetest.Tokenize}
 	for _, c := range change {
 		c(f)
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, _ *http.Request) {
+		f.looks.Add(1)
 		extra := ""
 		if f.limit > 0 {
 			extra = fmt.Sprintf(`,"max_model_len":%d`, f.limit)
@@ -84,6 +91,9 @@ func newFake(t testing.TB, answer script, change ...func(*fake)) *fake {
 	})
 	if f.info != "" {
 		mux.HandleFunc("GET /get_server_info", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, f.info) })
+	}
+	if f.tokenize != nil {
+		mux.HandleFunc("POST /tokenize", f.tokenize)
 	}
 	mux.HandleFunc("POST /v1/completions", f.complete)
 	mux.HandleFunc("POST /v1/chat/completions", f.complete)
@@ -124,6 +134,10 @@ func (f *fake) complete(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"error":{"code":400,"message":%q,"type":"invalid_request_error"}}`, message)
 		return
 	}
+	if asked["max_tokens"] == 1.0 && asked["stream"] == false && asked["kv_transfer_params"] == nil && !f.silent {
+		f.count(w, asked)
+		return
+	}
 	if asked["max_tokens"] == 1.0 && asked["kv_transfer_params"] == nil {
 		if f.busy.Load() {
 			f.refused.Add(1)
@@ -142,6 +156,18 @@ func (f *fake) complete(w http.ResponseWriter, r *http.Request) {
 	f.path.Store(r.URL.Path)
 	f.body.Store(&body)
 	f.answer(w, r, asked)
+}
+
+// count answers a request that is not streamed with the ids of the prompt, if it asks for them, and their
+// number.
+func (f *fake) count(w http.ResponseWriter, asked map[string]any) {
+	text, _ := asked["prompt"].(string)
+	prompt := append(besidetest.Tiny().Encode(text, true), make([]uint32, f.extra)...)
+	choice := map[string]any{"index": 0, "text": "x", "finish_reason": "length"}
+	if asked["return_token_ids"] == true && !f.texts {
+		choice["prompt_token_ids"] = prompt
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{"choices": []any{choice}, "usage": map[string]any{"prompt_tokens": len(prompt), "completion_tokens": 1}})
 }
 
 // say sends events.
@@ -189,6 +215,7 @@ func tinyModel(t testing.TB) *lexicon.Model {
 	if err != nil {
 		t.Fatal(err)
 	}
+	m.Name = whencetiny.Name
 	return m
 }
 

@@ -20,6 +20,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/internal/logtest"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/besidetest"
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -78,6 +79,7 @@ func admit(t *testing.T, complete http.HandlerFunc, change ...func(*openai.Optio
 		p.probes.Add(1)
 		fmt.Fprint(w, p.models.Load())
 	})
+	mux.HandleFunc("POST /tokenize", besidetest.Tokenize)
 	mux.HandleFunc("/v1/completions", func(w http.ResponseWriter, r *http.Request) {
 		p.tokens.Add(1)
 		(*p.complete.Load())(w, r)

@@ -193,8 +193,8 @@ func (e *Engine) list(ctx context.Context) (*upstream, error) {
 	return up, nil
 }
 
-// try makes the upstream answer with one token, in each form of prompt that it might accept, the
-// best form first. An upstream that refuses its trial because it is full has taken this form; its
+// try proves that the upstream runs the model of the worker's files, and makes it answer with one token, in
+// each form of prompt that it might accept, the best form first. An upstream that refuses its trial because it is full has taken this form; its
 // description is returned with the error.
 func (e *Engine) try(ctx context.Context, up *upstream) (*upstream, error) {
 	forms := []llmv1.Form{llmv1.Form_FORM_TOKEN_IDS, llmv1.Form_FORM_TEXT}
@@ -203,6 +203,10 @@ func (e *Engine) try(ctx context.Context, up *upstream) (*upstream, error) {
 		forms = forms[:1]
 	case e.opts.Prompt == PromptText || up.kind == ollama: // Ollama takes only text, and its refusal of ids would hide its own reason
 		forms = forms[1:]
+	}
+	note, told, err := e.agree(ctx, up)
+	if err != nil {
+		return nil, err
 	}
 	var first error
 	for _, form := range forms {
@@ -215,6 +219,14 @@ func (e *Engine) try(ctx context.Context, up *upstream) (*upstream, error) {
 			as.Capabilities = up.kind.Capabilities(up.reported...)
 			as.Capabilities.Prompt, as.Capabilities.Adapters = form, up.kind.adapters != noAdapters
 			err := e.tryAs(ctx, &as)
+			if err == nil && !told {
+				if note, err = e.agreeByCount(ctx, &as); err != nil {
+					return nil, err
+				}
+			}
+			if note != "" {
+				as.Notes = []string{note}
+			}
 			switch {
 			case err == nil:
 				e.tryEmbed(ctx, &as)

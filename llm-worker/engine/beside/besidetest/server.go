@@ -105,6 +105,7 @@ type Server struct {
 	Checks  atomic.Int32 // number of health checks
 	Looks   atomic.Int32 // number of requests for the model's properties
 	Busy    atomic.Bool  // other clients use the server, too
+	Vocab   atomic.Int32 // the size of the model's vocabulary
 	// LoadsAsked is the number of requests for the load.
 	LoadsAsked atomic.Int32
 	Hang       chan struct{} // closed at the end of the test
@@ -144,6 +145,7 @@ func Start(t testing.TB, dialect Dialect, script Script, addr string) *Server {
 		t.Fatal(err)
 	}
 	s := &Server{Addr: ln.Addr().String(), Hang: make(chan struct{}), read: make(chan struct{}), dialect: dialect, script: script, answers: make(map[string]context.CancelFunc)}
+	s.Vocab.Store(Vocab)
 	var wg sync.WaitGroup
 	if dialect.HTTP != nil {
 		web := &http.Server{Handler: dialect.HTTP(s), ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: time.Minute}
@@ -232,7 +234,7 @@ func (s *Server) serve(st grpc.ServerStream) error {
 		out = s.dialect.Healthy(!s.Ill.Load())
 	case "/" + s.dialect.Service + "/GetModelInfo":
 		s.Looks.Add(1)
-		out = s.dialect.Info(Context, Vocab, EOS, !s.NoModel.Load())
+		out = s.dialect.Info(Context, int(s.Vocab.Load()), EOS, !s.NoModel.Load())
 	case "/" + s.dialect.Service + "/Abort":
 		if s.Deaf.Load() {
 			<-st.Context().Done()

@@ -13,11 +13,14 @@ import (
 
 // A Model is the worker's description of the model that its server runs.
 type Model struct {
-	ContextLength int // tokens of prompt and answer together; 0 if config.json names no limit
-	VocabSize     int // token ids are below VocabSize
+	Name          string // of the files, for messages; "" if unknown
+	ContextLength int    // tokens of prompt and answer together; 0 if config.json names no limit
+	VocabSize     int    // token ids are below VocabSize
 	EOS           []uint32
 	Tokenizer     *tokenizer.Tokenizer
 	Images        bool // the model sees images
+
+	least int // tokens that a server's vocabulary has at least: config.json and tokenizers may count differently
 }
 
 // Load reads a Hugging Face directory of any architecture, without weights: config.json,
@@ -35,9 +38,14 @@ func Load(fsys fs.FS) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Model{
+	m := &Model{
 		ContextLength: config.Context, VocabSize: max(config.Vocab, tok.VocabSize()), EOS: config.EOS, Tokenizer: tok, Images: config.Images,
-	}, nil
+		least: tok.VocabSize(),
+	}
+	if config.Vocab > 0 {
+		m.least = min(m.least, config.Vocab)
+	}
+	return m, nil
 }
 
 // Spell returns the text that a server tokenizes to exactly these ids, given that the server adds

@@ -109,6 +109,15 @@ func (c *Client) Post(ctx context.Context, path string, body []byte) error {
 	return c.call(ctx, http.MethodPost, path, body, nil)
 }
 
+// Ask sends a JSON object and reads another one, within the time of ctx. Errors are endings.
+func (c *Client) Ask(ctx context.Context, path string, object, into any) error {
+	body, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	return c.call(ctx, http.MethodPost, path, body, into)
+}
+
 func (c *Client) call(ctx context.Context, method, path string, body []byte, into any) error {
 	resp, err := c.ask(ctx, method, path, body)
 	if err != nil {

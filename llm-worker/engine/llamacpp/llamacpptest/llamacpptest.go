@@ -135,6 +135,11 @@ func (s *Slots) Dialect() besidetest.Dialect {
 				running, waiting := s.Others()
 				_ = json.NewEncoder(rw).Encode(slots.show(running + waiting))
 			})
+			mux.HandleFunc("GET /v1/models", func(rw http.ResponseWriter, _ *http.Request) {
+				_, _ = fmt.Fprintf(rw, `{"object":"list","data":[{"id":"tiny","object":"model","owned_by":"llamacpp","meta":{"vocab_type":2,"n_vocab":%d,"n_ctx":%d,"n_ctx_train":%d}}]}`,
+					s.Vocab.Load(), besidetest.Context, besidetest.Context)
+			})
+			mux.HandleFunc("POST /tokenize", besidetest.Tokenize)
 			mux.HandleFunc("POST /completion", func(rw http.ResponseWriter, r *http.Request) { complete(s, slots, rw, r) })
 			return mux
 		},
