@@ -28,7 +28,6 @@ const (
 	CodeNumberAbove      = "decimal_above_max_value"
 
 	codeInvalidValue = "invalid_value"
-	codeOverloaded   = "server_is_overloaded"
 	codeServer       = "server_error"
 )
 

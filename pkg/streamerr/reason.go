@@ -58,13 +58,13 @@ var known = map[Reason]forms{
 	OperatorStop: {codes.Canceled, http.StatusServiceUnavailable, typeStopped, ""},
 	SlowReader:   {codes.ResourceExhausted, http.StatusServiceUnavailable, typeStopped, ""},
 	Deadline:     {codes.DeadlineExceeded, http.StatusGatewayTimeout, typeServer, ""},
-	// Some agents give up at once on the code server_is_overloaded. Another instance can take the
-	// request now, so Draining has no code.
+	// Some agents give up at once on server_is_overloaded, OpenAI's code of 503. Another instance can take
+	// the request of Draining now, and a service that is Unavailable need not be busy: both have no code.
 	Draining:        {codes.Unavailable, http.StatusServiceUnavailable, typeUnavailable, ""},
 	PeerReset:       {codes.Canceled, http.StatusBadGateway, typeServer, codeServer},
 	PeerLost:        {codes.Unavailable, http.StatusBadGateway, typeServer, codeServer},
 	Overloaded:      {codes.ResourceExhausted, http.StatusTooManyRequests, typeRateLimit, CodeRateLimit},
-	Unavailable:     {codes.Unavailable, http.StatusServiceUnavailable, typeUnavailable, codeOverloaded},
+	Unavailable:     {codes.Unavailable, http.StatusServiceUnavailable, typeUnavailable, ""},
 	Invalid:         {codes.InvalidArgument, http.StatusBadRequest, typeInvalid, ""},
 	NotFound:        {codes.NotFound, http.StatusNotFound, typeInvalid, ""},
 	Unauthenticated: {codes.Unauthenticated, http.StatusUnauthorized, typeInvalid, ""},

@@ -21,6 +21,7 @@ type ServerLoad struct {
 	Slots              int    // requests that the server runs at a time; 0 if it does not report them
 	KVUsed, KVTotal    uint64 // positions of KV cache, in tokens; 0 if the server does not report them
 	UnreadPromptTokens uint64 // of waiting requests
+	Asleep             bool   // it answers nothing until its operator wakes it
 }
 
 // A LoadReader asks the server for its load. A server that does not report it is used all the same.

@@ -75,6 +75,7 @@ type Engine struct {
 	opts   Options
 	client *overhttp.Client
 	kind   atomic.Pointer[kind] // of the server that listed its models last; unseen before
+	sleeps atomic.Bool          // as the server's last report of its load says
 }
 
 // New returns an engine of model; the options must be valid.

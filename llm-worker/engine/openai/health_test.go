@@ -60,6 +60,7 @@ type patient struct {
 	port     port
 	models   atomic.Value // the body of /v1/models
 	complete atomic.Pointer[http.HandlerFunc]
+	metrics  atomic.Value // the body of /metrics; none for 404
 	tokens   atomic.Int32 // that trials have requested
 	probes   atomic.Int32
 	health   chan bool
@@ -80,6 +81,13 @@ func admit(t *testing.T, complete http.HandlerFunc, change ...func(*openai.Optio
 		fmt.Fprint(w, p.models.Load())
 	})
 	mux.HandleFunc("POST /tokenize", besidetest.Tokenize)
+	mux.HandleFunc("/metrics", func(w http.ResponseWriter, r *http.Request) {
+		if p.metrics.Load() == nil {
+			http.NotFound(w, r)
+			return
+		}
+		fmt.Fprint(w, p.metrics.Load())
+	})
 	mux.HandleFunc("/v1/completions", func(w http.ResponseWriter, r *http.Request) {
 		p.tokens.Add(1)
 		(*p.complete.Load())(w, r)
@@ -272,6 +280,50 @@ func TestServerWithAFullQueueIsInService(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestSleepingVLLMIsUnhealthyUntilItWakes: it lists its model all the while, and does not answer a trial.
+func TestSleepingVLLMIsUnhealthyUntilItWakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		state := func(awake int) string {
+			return fmt.Sprintf("vllm:num_requests_running{engine=\"0\"} 0.0\nvllm:engine_sleep_state{engine=\"0\",sleep_state=\"awake\"} %d.0\n", awake)
+		}
+		var sleeps atomic.Bool
+		sleeps.Store(true)
+		p := admit(t, func(w http.ResponseWriter, r *http.Request) {
+			if sleeps.Load() {
+				<-r.Context().Done()
+				return
+			}
+			answers(w, r)
+		})
+		defer p.end()
+		sleep := func(asleep bool) {
+			sleeps.Store(asleep)
+			p.metrics.Store(state(map[bool]int{false: 1, true: 0}[asleep]))
+		}
+		sleep(true)
+		for range 3 {
+			wait(5 * time.Second)
+			if len(p.health) != 0 || !strings.Contains(p.Problem(), "sleeps") {
+				t.Fatalf("a sleeping server: %d changes of health, %q", len(p.health), p.Problem())
+			}
+			if n := p.tokens.Load(); n > 1 { // its first trial may have begun before
+				t.Fatalf("a sleeping server got %d trials", n)
+			}
+			sleep(false)
+			wait(2 * time.Second)
+			if len(p.health) != 1 || !<-p.health {
+				t.Fatalf("it is awake, and %q", p.Problem())
+			}
+			p.tokens.Store(0)
+			sleep(true)
+			wait(3 * time.Second)
+			if len(p.health) != 1 || <-p.health {
+				t.Fatalf("it sleeps again, and %q", p.Problem())
+			}
+		}
+	})
 }
 
 func TestServerThatLosesEveryStreamIsNotProbedForEach(t *testing.T) {

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"math"
 	"slices"
 
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
@@ -46,6 +47,14 @@ var (
 	// An unknown server may be a proxy for vLLM, so it is asked for token ids.
 	unknown = &kind{features.OpenAIOther, "", true, asModel, false, overhttp.LoadMetrics{}, beside.VLLM, false}
 )
+
+// seed maps a seed to one that the server accepts. vLLM takes those of 63 bits over HTTP, another Whence all.
+func (k *kind) seed(seed uint64) uint64 {
+	if k == whence || k == vllm && seed <= math.MaxInt64 {
+		return seed
+	}
+	return beside.Seed(seed)
+}
 
 // kindOf returns the kind whose models have this owner.
 func kindOf(owner string) *kind {

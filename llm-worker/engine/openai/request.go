@@ -5,7 +5,6 @@ import (
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
-	"github.com/whence-dev/whence/llm-worker/engine/beside"
 )
 
 // A completion is the body of POST /v1/completions. Stop strings are deliberately absent:
@@ -98,7 +97,7 @@ func (u *upstream) has(field string) bool { return u.kind.Has(field, u.reported.
 func (c *completion) sample(up *upstream, s *llmv1.Sampling) {
 	c.Temperature, c.TopP, c.FrequencyPenalty, c.PresencePenalty = s.Temperature, s.TopP, s.FrequencyPenalty, s.PresencePenalty
 	if s.Seed != nil {
-		c.Seed = new(beside.Seed(*s.Seed))
+		c.Seed = new(up.kind.seed(*s.Seed))
 	}
 	c.LogitBias, c.MinTokens, c.IgnoreEOS, c.StopTokenIDs = s.GetLogitBias(), s.GetMinTokens(), s.GetIgnoreEos(), s.GetStopTokenIds()
 	if up.has("top_k") && s.TopK != nil {

@@ -59,6 +59,11 @@ func (l *look) look(ctx context.Context, was *beside.Upstream, doubt bool) (*bes
 	if l.engine.opts.Rank != (beside.Rank{}) && listed.kind != vllm && listed.kind != sglang {
 		return nil, errNoRanks // any other server would ignore the rank
 	}
+	if was == nil || doubt || l.engine.sleeps.Load() { // it may sleep, and would not answer a trial
+		if load, err := l.engine.load(ctx); err == nil && load.Asleep {
+			return nil, errAsleep
+		}
+	}
 	var tried *upstream
 	up, err := l.trials.Look(listed, was, doubt, func() (_ *beside.Upstream, err error) {
 		if tried, err = l.engine.try(ctx, listed); tried == nil {
@@ -90,8 +95,13 @@ func (e *Engine) load(ctx context.Context) (*beside.ServerLoad, error) {
 	if metrics.Running == "" {
 		return nil, errNoLoad
 	}
-	return e.client.Load(ctx, metrics)
+	load, err := e.client.Load(ctx, metrics)
+	e.sleeps.Store(err == nil && load.Asleep)
+	return load, err
 }
+
+// errAsleep is why a server cannot be used that its operator has put to sleep.
+var errAsleep = errors.New("the server that generates sleeps: its operator has called /sleep, and /wake_up wakes it")
 
 // errNoRanks refuses a server without ranks for a worker with a rank.
 var errNoRanks = errors.New("--upstream-rank requires a server with data-parallel ranks, vLLM or SGLang; this server does not identify itself as one of them")

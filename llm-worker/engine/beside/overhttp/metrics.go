@@ -25,7 +25,8 @@ type LoadMetrics struct {
 	Running, Waiting string // requests
 	KVUsed, KVTotal  string // tokens
 	KVUsage          string // of the KV cache, from 0 to 1
-	CacheConfig      string // a gauge with the labels block_size and num_gpu_blocks
+	CacheConfig      string // a gauge with the label kv_cache_size_tokens, or block_size and num_gpu_blocks
+	Sleep            string // a gauge whose sample with the label sleep_state="awake" is 0 while the server sleeps
 	Rank             string // the label that has the data-parallel rank
 }
 
@@ -34,7 +35,7 @@ type LoadMetrics struct {
 var (
 	VLLMMetrics = LoadMetrics{
 		Running: "vllm:num_requests_running", Waiting: "vllm:num_requests_waiting",
-		KVUsage: "vllm:kv_cache_usage_perc", CacheConfig: "vllm:cache_config_info", Rank: "engine",
+		KVUsage: "vllm:kv_cache_usage_perc", CacheConfig: "vllm:cache_config_info", Sleep: "vllm:engine_sleep_state", Rank: "engine",
 	}
 	SGLangMetrics = LoadMetrics{
 		Running: "sglang:num_running_reqs", Waiting: "sglang:num_queue_reqs", KVUsed: "sglang:num_used_tokens", KVTotal: "sglang:max_total_num_tokens",
@@ -65,7 +66,7 @@ func (c *Client) Load(ctx context.Context, names LoadMetrics) (*beside.ServerLoa
 	if c.rank != (beside.Rank{}) {
 		for _, family := range families {
 			family.Metric = slices.DeleteFunc(family.GetMetric(), func(m *dto.Metric) bool {
-				return !slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName() == names.Rank && l.GetValue() == c.rank.String() })
+				return label(m, names.Rank) != c.rank.String()
 			})
 		}
 	}
@@ -74,7 +75,7 @@ func (c *Client) Load(ctx context.Context, names LoadMetrics) (*beside.ServerLoa
 		return nil, errNoMetrics
 	}
 	waiting, _ := sum(families[names.Waiting])
-	load := &beside.ServerLoad{Running: count(running), Waiting: count(waiting)}
+	load := &beside.ServerLoad{Running: count(running), Waiting: count(waiting), Asleep: asleep(families[names.Sleep])}
 	used, _ := sum(families[names.KVUsed])
 	total, _ := sum(families[names.KVTotal])
 	load.KVUsed, load.KVTotal = uint64(count(used)), uint64(count(total))
@@ -104,24 +105,45 @@ func count(value float64) int {
 	return int(min(value, most))
 }
 
-// cacheSize returns the tokens of all KV caches; 0 if they are not reported.
+// cacheSize returns the tokens of all KV caches; 0 if they are not reported. A newer vLLM reports the size of
+// each rank's cache. The product of its other labels is that size only without data parallelism:
+// num_gpu_blocks is then the sum of all ranks, on the line of each.
 func cacheSize(config *dto.MetricFamily) (tokens uint64) {
 	for _, m := range config.GetMetric() {
-		size := uint64(1)
-		for _, name := range []string{"block_size", "num_gpu_blocks"} {
-			value := ""
-			for _, label := range m.GetLabel() {
-				if label.GetName() == name {
-					value = label.GetValue()
-				}
-			}
-			n, err := strconv.ParseUint(value, 10, 31)
-			if err != nil { // absent, or None
-				return 0
-			}
-			size *= n
+		size := number(m, "kv_cache_size_tokens")
+		if size == 0 {
+			size = number(m, "block_size") * number(m, "num_gpu_blocks")
+		}
+		if size == 0 {
+			return 0
 		}
 		tokens += size
 	}
 	return tokens
+}
+
+// number returns the value of a label as a number; 0 if it is absent, or None.
+func number(m *dto.Metric, name string) uint64 {
+	n, err := strconv.ParseUint(label(m, name), 10, 31)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// label returns the value of a label; "" if it is absent.
+func label(m *dto.Metric, name string) string {
+	for _, l := range m.GetLabel() {
+		if l.GetName() == name {
+			return l.GetValue()
+		}
+	}
+	return ""
+}
+
+// asleep reports whether a rank of the server sleeps.
+func asleep(state *dto.MetricFamily) bool {
+	return slices.ContainsFunc(state.GetMetric(), func(m *dto.Metric) bool {
+		return label(m, "sleep_state") == "awake" && m.GetGauge().GetValue()+m.GetUntyped().GetValue() == 0
+	})
 }

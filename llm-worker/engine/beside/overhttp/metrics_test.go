@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/whence-dev/whence/internal/leaktest"
@@ -31,6 +32,18 @@ vllm:time_to_first_token_seconds_count 4.0
 vllm:time_to_first_token_seconds_sum 2.5
 `
 
+// ranksPage is a part of what vLLM 0.32 with two data-parallel ranks writes.
+const ranksPage = `vllm:num_requests_running{engine="0",model_name="whence-tiny"} 1.0
+vllm:num_requests_running{engine="1",model_name="whence-tiny"} 0.0
+vllm:kv_cache_usage_perc{engine="0",model_name="whence-tiny"} 0.5
+vllm:kv_cache_usage_perc{engine="1",model_name="whence-tiny"} 0.0
+vllm:engine_sleep_state{engine="0",model_name="whence-tiny",sleep_state="awake"} 1.0
+vllm:engine_sleep_state{engine="0",model_name="whence-tiny",sleep_state="weights_offloaded"} 0.0
+vllm:engine_sleep_state{engine="1",model_name="whence-tiny",sleep_state="awake"} 1.0
+vllm:cache_config_info{block_size="32",engine="0",kv_cache_size_tokens="838848",num_gpu_blocks="52428"} 1.0
+vllm:cache_config_info{block_size="32",engine="1",kv_cache_size_tokens="838848",num_gpu_blocks="52428"} 1.0
+`
+
 func TestLoadReadsMetrics(t *testing.T) {
 	for name, test := range map[string]struct {
 		names LoadMetrics
@@ -40,6 +53,9 @@ func TestLoadReadsMetrics(t *testing.T) {
 	}{
 		"vLLM":                         {VLLMMetrics, "", fmt.Sprintf(vllmPage, "300"), &beside.ServerLoad{Running: 9, Waiting: 3, KVUsed: 2400, KVTotal: 6400}},
 		"vLLM, its cache not told":     {VLLMMetrics, "", fmt.Sprintf(vllmPage, "None"), &beside.ServerLoad{Running: 9, Waiting: 3}},
+		"vLLM with data parallelism":   {VLLMMetrics, "", ranksPage, &beside.ServerLoad{Running: 1, KVUsed: 419424, KVTotal: 1677696}},
+		"a rank of it":                 {VLLMMetrics, "1", ranksPage, &beside.ServerLoad{KVTotal: 838848}},
+		"vLLM sleeps":                  {VLLMMetrics, "", strings.ReplaceAll(ranksPage, `"awake"} 1`, `"awake"} 0`), &beside.ServerLoad{Running: 1, KVUsed: 419424, KVTotal: 1677696, Asleep: true}},
 		"SGLang":                       {SGLangMetrics, "", "sglang:num_running_reqs{x=\"1\"} 4\nsglang:num_queue_reqs 1\nsglang:num_used_tokens 120\nsglang:max_total_num_tokens 4000\n", &beside.ServerLoad{Running: 4, Waiting: 1, KVUsed: 120, KVTotal: 4000}},
 		"a rank of vLLM":               {VLLMMetrics, "1", fmt.Sprintf(vllmPage, "300"), &beside.ServerLoad{Running: 2, KVUsed: 400, KVTotal: 1600}},
 		"a rank that is not there":     {VLLMMetrics, "2", fmt.Sprintf(vllmPage, "300"), nil},
