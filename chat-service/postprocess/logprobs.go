@@ -18,7 +18,8 @@ type speller struct {
 	begun     bool     // the text has begun
 }
 
-// spell returns one entry for each token of t, or nil if t has no log-probabilities.
+// spell returns one entry for each token of t, or nil if t has no log-probabilities. An engine that does not
+// know all of the likeliest tokens fills their places with an impossible token, which appears once at most.
 func (s *speller) spell(t *workerv1.Tokens) []*chatv1.TokenLogprob {
 	logprobs := t.GetLogprobs()
 	if len(logprobs) == 0 || len(logprobs) != len(t.GetIds()) {
@@ -29,7 +30,10 @@ func (s *speller) spell(t *workerv1.Tokens) []*chatv1.TokenLogprob {
 	for i, id := range t.GetIds() {
 		one := s.token(id, logprobs[i])
 		for j := i * each; j < (i+1)*each && j < len(t.GetTopLogprobs()); j++ {
-			one.Top = append(one.Top, s.token(t.GetTopIds()[j], t.GetTopLogprobs()[j]))
+			likely := s.token(t.GetTopIds()[j], t.GetTopLogprobs()[j])
+			if likely.GetLogprob() > impossible || !slices.ContainsFunc(one.GetTop(), func(p *chatv1.TokenLogprob) bool { return p.GetId() == likely.GetId() }) {
+				one.Top = append(one.Top, likely)
+			}
 		}
 		spelled[i] = one
 		s.begun = s.begun || len(one.GetBytes()) > 0

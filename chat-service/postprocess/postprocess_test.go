@@ -134,6 +134,20 @@ func TestReusedDeltasAreAsNewOnes(t *testing.T) {
 	}
 }
 
+// TestImpossibleTokenAppearsOnceAmongTheLikeliest: engines fill the places of tokens that they do not know.
+func TestImpossibleTokenAppearsOnceAmongTheLikeliest(t *testing.T) {
+	tok := tiny(t)
+	p := postprocess.New(postprocess.Options{Tokenizer: tok})
+	a, b := tok.Encode("a", false)[0], tok.Encode("b", false)[0]
+	out, _ := p.Tokens(&workerv1.Tokens{
+		Ids: []uint32{a, b}, Logprobs: []float32{-1, -9999}, TopIds: []uint32{b, a, a, b, b, b}, TopLogprobs: []float32{-0.5, -1, -9999, -9999, -9999, -9999},
+	})
+	got := out.GetDelta().GetLogprobs()
+	if len(got) != 2 || len(got[0].GetTop()) != 2 || got[0].GetTop()[1].GetLogprob() != -1 || len(got[1].GetTop()) != 1 {
+		t.Error(got)
+	}
+}
+
 // TestLogprobsAreNumbersOfJSON: engines report minus infinity for tokens that a guide forbids.
 func TestLogprobsAreNumbersOfJSON(t *testing.T) {
 	tok := tiny(t)

@@ -45,10 +45,10 @@ var (
 
 	// The server's adapters have numbers, and requests names.
 	LlamaCPP = &Row{Title: "llamacpp", Upstream: "llama.cpp", Lacks: []string{"min_tokens", "stop_token_ids"}, Guides: forms}
-	// An adapter is a model of its own there. Log-probabilities have no token ids.
+	// An adapter is a model of its own there. A trial shows whether the version has log-probabilities.
 	Ollama = &Row{
 		Title: "ollama", Upstream: "ollama", Guides: schema,
-		Lacks: []string{"logit_bias", "min_tokens", "ignore_eos", "stop_token_ids", "logprobs"}, Unsure: ollamaPenalties,
+		Lacks: []string{"logit_bias", "min_tokens", "ignore_eos", "stop_token_ids"}, Reported: []string{"logprobs"}, Unsure: ollamaPenalties,
 	}
 
 	OpenAIVLLM = &Row{Title: "openai: vLLM", Upstream: "vllm", Guides: forms}

@@ -25,6 +25,7 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
 	"github.com/whence-dev/whence/llm-worker/engine/features"
+	"github.com/whence-dev/whence/llm-worker/guide"
 )
 
 // Options are beside.Options and a key. Upstream is a URL.
@@ -36,10 +37,11 @@ type Options struct {
 // An Engine generates on a llama.cpp. Generate works while Watch finds the server healthy.
 type Engine struct {
 	*beside.Engine
-	model  *lexicon.Model
-	client *overhttp.Client
-	pieces pieces
-	slots  *slots
+	model    *lexicon.Model
+	client   *overhttp.Client
+	pieces   pieces
+	slots    *slots
+	grammars guide.Grammars
 
 	trials beside.Trials[props] // owned by look
 }

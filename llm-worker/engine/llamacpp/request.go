@@ -60,7 +60,7 @@ func (e *Engine) ask(up *beside.Upstream, req *workerv1.TokenRequest) (*call, er
 	if s.Logprobs != nil {
 		c.TopTokens = max(s.GetLogprobs(), 1)
 	}
-	if err := c.constrain(s.GetGuide()); err != nil {
+	if err := c.constrain(s.GetGuide(), &e.grammars); err != nil {
 		return nil, err
 	}
 	body, err := json.Marshal(c)
@@ -76,12 +76,12 @@ func (e *Engine) ask(up *beside.Upstream, req *workerv1.TokenRequest) (*call, er
 // constrain sets the constraint of a guide: the grammar that the embedded engine follows, or, for a
 // schema that has none, what the server makes of the schema. The server's own grammar of a schema leaves
 // out more keywords, and with llguidance it has white space without end.
-func (c *completion) constrain(g *llmv1.Guide) error {
+func (c *completion) constrain(g *llmv1.Guide, grammars *guide.Grammars) error {
 	if g == nil {
 		return nil
 	}
 	var err error
-	if c.Grammar, err = guide.GBNF(g); err == nil {
+	if c.Grammar, err = grammars.GBNF(g); err == nil {
 		return nil
 	}
 	schema, ok := guided.Schema(g)

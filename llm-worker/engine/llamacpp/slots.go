@@ -55,8 +55,9 @@ func (s *slots) after(ctx context.Context, t time.Time) ([]slot, error) {
 }
 
 const (
-	// confirmWithin bounds the time in which the server may stop. A server that reads a prompt looks for
-	// clients that have left only when a batch is read, which may take minutes.
+	// confirmWithin bounds the time in which the server may stop, for a stream whose own grace does not end
+	// earlier. A server that reads a prompt looks for clients that have left only when a batch is read, which
+	// may take minutes.
 	confirmWithin = 2 * time.Second
 	// lookAgain is the time to the second look at the slots. It doubles with each look up to maxLookAgain.
 	lookAgain    = 5 * time.Millisecond

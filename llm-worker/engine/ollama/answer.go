@@ -9,6 +9,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/likely"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
 	"github.com/whence-dev/whence/pkg/streamerr"
 	"github.com/whence-dev/whence/pkg/tokenizer"
@@ -16,11 +17,14 @@ import (
 
 // An answer is the part of the server's answer that has come, converted to tokens.
 type answer struct {
-	ids     beside.Answer
-	speller *tokenizer.Speller
-	chars   lexicon.Characters
+	ids       beside.Answer
+	tokenizer *tokenizer.Tokenizer
+	speller   *tokenizer.Speller
+	chars     lexicon.Characters
+	likely    *likely.Queue // nil unless the request asks for log-probabilities
 
 	promptTokens uint32 // that the server read; 0 until the server has reported it
+	hasLogprobs  bool   // the server has sent log-probabilities
 }
 
 func newAnswer(m *lexicon.Model, up *beside.Upstream, req *workerv1.TokenRequest) (*answer, error) {
@@ -28,7 +32,9 @@ func newAnswer(m *lexicon.Model, up *beside.Upstream, req *workerv1.TokenRequest
 	if err != nil {
 		return nil, &streamerr.Error{Reason: streamerr.EngineFailed, Cause: err}
 	}
-	return &answer{ids: beside.NewAnswer(req, up.Vocab, up.EOS), speller: speller}, nil
+	return &answer{
+		ids: beside.NewAnswer(req, up.Vocab, up.EOS), tokenizer: m.Tokenizer, speller: speller, likely: likely.NewQueue(req.GetSampling()),
+	}, nil
 }
 
 // A line is one line of the answer.
@@ -38,6 +44,7 @@ type line struct {
 	DoneReason string          `json:"done_reason"`
 	Prompt     uint32          `json:"prompt_eval_count"`
 	Completion uint32          `json:"eval_count"`
+	Logprobs   []logprob       `json:"logprobs"`
 	Error      json.RawMessage `json:"error"`
 }
 
@@ -53,7 +60,7 @@ func (a *answer) next(data []byte) ([]uint32, *llmv1.End, error) {
 	case l.Text == nil:
 		return nil, nil, beside.Broken(errors.New("a line has no response"))
 	}
-	ids, err := a.spell(a.chars.Next(*l.Text))
+	ids, err := a.spell(a.chars.Next(*l.Text), l.Logprobs)
 	if err != nil || !l.Done {
 		return ids, nil, err
 	}
@@ -61,7 +68,7 @@ func (a *answer) next(data []byte) ([]uint32, *llmv1.End, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	rest, err := a.spell(a.chars.Flush())
+	rest, err := a.spell(a.chars.Flush(), nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -73,11 +80,16 @@ func (a *answer) next(data []byte) ([]uint32, *llmv1.End, error) {
 	return append(append(ids, rest...), held...), end, nil
 }
 
-func (a *answer) spell(text string) ([]uint32, error) {
+// spell returns ids for the next text, whose tokens have these log-probabilities.
+func (a *answer) spell(text string, logprobs []logprob) ([]uint32, error) {
 	ids, err := a.speller.Next(text)
 	if err != nil {
 		return nil, beside.Fail(streamerr.EngineFailed, err, "a part of the answer is not text of the model's tokenizer: does the server run this model?")
 	}
 	a.ids.Made(len(ids))
+	a.hasLogprobs = a.hasLogprobs || len(logprobs) > 0
+	if a.likely != nil {
+		return ids, a.note(ids, logprobs)
+	}
 	return ids, nil
 }

@@ -3,8 +3,8 @@
 //
 // Ollama takes and returns only text. A prompt is sent raw, as the text that has exactly its ids,
 // and never truncated: a prompt that Ollama's context cannot hold is refused. The answer's text is
-// spelled in ids that decode to it. So streams do not resume, and there are no log-probabilities.
-// Package features says what is honoured.
+// spelled in ids that decode to it. So streams do not resume. A log-probability is that of the token with
+// the same text, if the text is one token. Package features says what is honoured.
 //
 // A stopped stream closes its connection, which makes Ollama abort; nothing confirms the stop. An answer
 // is complete when the line with "done" has come.
@@ -88,6 +88,9 @@ func (e *Engine) find(ctx context.Context, list, name string) (listing, error) {
 	return listing{}, beside.Fail(streamerr.NotFound, nil, "the server that generates has no model %.128q; --upstream-model says which model to ask for", name)
 }
 
+// logprobsField is the field of Sampling that only newer versions honour.
+const logprobsField = "logprobs"
+
 // try makes the server answer with one token, and returns its description.
 func (e *Engine) try(ctx context.Context, name string) (*beside.Upstream, error) {
 	model := beside.Model{Name: name, Generation: true}
@@ -96,12 +99,16 @@ func (e *Engine) try(ctx context.Context, name string) (*beside.Upstream, error)
 		return nil, err
 	}
 	up.Name = strings.TrimSuffix(name, ":latest")
-	up.Capabilities = features.Ollama.Capabilities()
-	up.Capabilities.Prompt, up.Capabilities.Answer = llmv1.Form_FORM_TEXT, llmv1.Form_FORM_TEXT
+	describe := func(reported ...string) {
+		up.Capabilities = features.Ollama.Capabilities(reported...)
+		up.Capabilities.Prompt, up.Capabilities.Answer = llmv1.Form_FORM_TEXT, llmv1.Form_FORM_TEXT
+	}
+	describe(logprobsField)
 	up.Ask = func(_ context.Context, req *workerv1.TokenRequest) (beside.Call, error) { return e.ask(up, name, req) }
 	tryCtx, cancel := context.WithTimeout(ctx, beside.TryTimeout)
 	defer cancel()
 	req := beside.PenalizedTrialRequest(e.model.Tokenizer.Encode(beside.TrialPrompt, true))
+	req.Sampling.Logprobs = new(uint32(0)) // older versions ignore it
 	c, err := e.ask(up, name, req)
 	if err != nil {
 		return nil, err
@@ -109,6 +116,9 @@ func (e *Engine) try(ctx context.Context, name string) (*beside.Upstream, error)
 	failed := beside.Drain(tryCtx, c)
 	if failed != nil && !errors.Is(failed, streamerr.Overloaded) {
 		return nil, failed
+	}
+	if !c.answer.hasLogprobs {
+		describe()
 	}
 	if read := c.answer.promptTokens; int64(read) > int64(len(req.GetPrompt())) {
 		return nil, beside.Fail(streamerr.Invalid, nil, "the server counted %d tokens of a prompt of %d: its model has another tokenizer than --model", read, len(req.GetPrompt()))

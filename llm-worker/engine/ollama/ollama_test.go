@@ -41,6 +41,7 @@ type fake struct {
 	context int                                           // of the loaded model
 	shown   string                                        // the parameters of the Modelfile
 	counts  func(tokens int) int                          // of a prompt; nil for the tokens that it has
+	old     bool                                          // it ignores logprobs
 	full    atomic.Bool                                   // trials are refused, because the queue is full
 	granted atomic.Int64                                  // trials that were answered
 	refused atomic.Int64                                  // trials that were refused
@@ -124,7 +125,12 @@ func newFake(t *testing.T, answer func(http.ResponseWriter, *http.Request)) *fak
 			if f.counts != nil {
 				n = f.counts(n)
 			}
-			say(rw, fmt.Sprintf(`{"response":"x","done":true,"done_reason":"length","prompt_eval_count":%d,"eval_count":1}`, n))
+			logprobs := ""
+			if asked["logprobs"] == true && !f.old {
+				logprobs = `,"logprobs":[{"token":"x","logprob":-0.5,"bytes":[120]}]`
+			}
+			say(rw, `{"response":"x","done":false`+logprobs+`}`)
+			say(rw, fmt.Sprintf(`{"response":"","done":true,"done_reason":"length","prompt_eval_count":%d,"eval_count":1}`, n))
 			return
 		}
 		f.mu.Lock()
@@ -216,13 +222,63 @@ func TestRequestsHaveTheServersFields(t *testing.T) {
 		}
 	}
 	for field, s := range map[string]*llmv1.Sampling{
-		"logprobs": {Logprobs: proto.Uint32(1)}, "min_tokens": {MinTokens: proto.Uint32(1)}, "ignore_eos": {IgnoreEos: true},
+		"min_tokens": {MinTokens: proto.Uint32(1)}, "ignore_eos": {IgnoreEos: true},
 		"guide": {Guide: &llmv1.Guide{Forms: []*llmv1.GuideForm{{Before: "x", Schema: "{}"}}}},
 	} {
 		r := besidetest.Read(t.Context(), e, ask(t, "What is Whence?", s), nil)
 		if err := streamerr.As(r.Err); err.Reason != streamerr.Invalid || err.Param != "sampling."+field || len(f.requests()) != 2 {
 			t.Errorf("%s: %v", field, r.Err)
 		}
+	}
+}
+
+// TestLogprobsAreThoseOfTheirTexts: Ollama names tokens by their texts alone. It sends a character of several
+// tokens with the log-probability of its last one, and parts of characters as U+FFFD.
+func TestLogprobsAreThoseOfTheirTexts(t *testing.T) {
+	f := newFake(t, says(
+		`{"response":" 🌙","done":false,"logprobs":[{"token":" 🌙","logprob":-1.5,"bytes":[32,240,159,140,153],"top_logprobs":[{"token":"\ufffd","logprob":-1.5,"bytes":[239,191,189]},{"token":" ","logprob":-1.75,"bytes":[32]}]}]}`,
+		`{"response":"a","done":false,"logprobs":[{"token":"a","logprob":-0.5,"bytes":[97],"top_logprobs":[{"token":"b","logprob":-0.75,"bytes":[98]},{"token":"a","logprob":-0.5,"bytes":[97]}]}]}`,
+		`{"response":"b","done":false,"logprobs":[{"token":"b","logprob":-0.25,"bytes":[98],"top_logprobs":[{"token":"b","logprob":-0.25,"bytes":[98]},{"token":"","logprob":-3,"bytes":[]}]}]}`,
+		done))
+	e, m := f.start(t), model(t)
+	got := new(workerv1.Tokens)
+	for out, err := range e.Generate(t.Context(), ask(t, "What is Whence?", &llmv1.Sampling{Logprobs: proto.Uint32(2)})) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		item := out.GetTokens()
+		got.Ids, got.Logprobs = append(got.Ids, item.GetIds()...), append(got.Logprobs, item.GetLogprobs()...)
+		got.TopIds, got.TopLogprobs = append(got.TopIds, item.GetTopIds()...), append(got.TopLogprobs, item.GetTopLogprobs()...)
+	}
+	const unknown = -9999
+	a, b := m.Tokenizer.Encode("a", false)[0], m.Tokenizer.Encode("b", false)[0]
+	want := &workerv1.Tokens{}
+	moon, _ := m.Tokenizer.NewSpeller()
+	parts, err := moon.Next(" 🌙")
+	if err != nil || len(parts) < 2 {
+		t.Fatal("the character is one token:", parts, err)
+	}
+	for _, id := range parts {
+		want.Ids, want.Logprobs = append(want.Ids, id), append(want.Logprobs, unknown)
+		want.TopIds, want.TopLogprobs = append(want.TopIds, id, id), append(want.TopLogprobs, unknown, unknown)
+	}
+	want.Ids, want.Logprobs = append(want.Ids, a, b), append(want.Logprobs, -0.5, -0.25)
+	want.TopIds, want.TopLogprobs = append(want.TopIds, a, b, b, b), append(want.TopLogprobs, -0.5, -0.75, -0.25, unknown)
+	if !proto.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if asked := f.requests()[0]; asked["logprobs"] != true || asked["top_logprobs"] != 2.0 {
+		t.Error(asked)
+	}
+}
+
+// TestVersionWithoutLogprobsRefusesThem: it ignores the field.
+func TestVersionWithoutLogprobsRefusesThem(t *testing.T) {
+	f := newFake(t, says(done))
+	f.old = true
+	r := besidetest.Read(t.Context(), f.start(t), ask(t, "What is Whence?", &llmv1.Sampling{Logprobs: proto.Uint32(0)}), nil)
+	if err := streamerr.As(r.Err); err.Reason != streamerr.Invalid || err.Param != "sampling.logprobs" || len(f.requests()) != 0 {
+		t.Error(r.Err)
 	}
 }
 

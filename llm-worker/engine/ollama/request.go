@@ -20,6 +20,8 @@ type generate struct {
 	Truncate bool            `json:"truncate"` // false: refuse what the context cannot hold
 	Shift    bool            `json:"shift"`    // false: end the answer where the context ends
 	Format   json.RawMessage `json:"format,omitempty"`
+	Logprobs bool            `json:"logprobs,omitempty"`
+	Top      uint32          `json:"top_logprobs,omitempty"`
 	Options  options         `json:"options"`
 }
 
@@ -62,6 +64,7 @@ func (e *Engine) ask(up *beside.Upstream, name string, req *workerv1.TokenReques
 	if s.Seed != nil {
 		g.Options.Seed = new(beside.Seed(*s.Seed))
 	}
+	g.Logprobs, g.Top = s.Logprobs != nil, s.GetLogprobs()
 	if schema, ok := guided.Schema(s.GetGuide()); ok {
 		g.Format = json.RawMessage(schema)
 	}
@@ -95,6 +98,9 @@ func (c *call) Next() ([]uint32, *llmv1.End, error) {
 	}
 	return c.answer.next(line)
 }
+
+// Tell implements beside.Teller.
+func (c *call) Tell(tokens *workerv1.Tokens) { c.answer.likely.Complete(tokens) }
 
 // Stop implements beside.Call.
 func (c *call) Stop() (confirmed bool) {
