@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/whence-dev/whence/internal/gguf/gguftest"
+	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
 // seeds returns files of each architecture, format and kind of metadata, and broken ones.
@@ -67,15 +68,15 @@ func FuzzFile(f *testing.F) {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
+		described, err := Description(path)
+		if err == nil {
+			readAll(t, described)
+		}
 		dir, err := Directory(path)
 		if err != nil {
 			return
 		}
-		for _, name := range []string{"config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json"} {
-			if b, err := fs.ReadFile(dir, name); err == nil && !json.Valid(b) {
-				t.Errorf("%s is %q", name, b)
-			}
-		}
+		readAll(t, dir)
 		weights, err := dir.Open("model.safetensors")
 		if err != nil {
 			t.Fatal(err)
@@ -87,6 +88,32 @@ func FuzzFile(f *testing.F) {
 		}
 		if n, err := io.Copy(io.Discard, weights); err != nil || n != info.Size() {
 			t.Errorf("%d bytes of %d, %v", n, info.Size(), err)
+		}
+	})
+}
+
+// readAll reads all files that are made from metadata.
+func readAll(t *testing.T, dir fs.FS) {
+	t.Helper()
+	for _, name := range []string{"config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json"} {
+		if b, err := fs.ReadFile(dir, name); err == nil && !json.Valid(b) {
+			t.Errorf("%s is %q", name, b)
+		}
+	}
+	_, _ = tokenizer.Open(dir) // an error or a tokenizer
+}
+
+// FuzzMetadata makes files from what another program claims to be metadata.
+func FuzzMetadata(f *testing.F) {
+	f.Add([]byte(`{"general.architecture":"gemma3","gemma3.context_length":1024,"tokenizer.ggml.model":"gpt2","tokenizer.ggml.pre":"qwen2","tokenizer.ggml.tokens":["a","b"],"tokenizer.ggml.token_type":[1,3],"tokenizer.ggml.merges":[],"tokenizer.ggml.bos_token_id":1}`))
+	f.Add([]byte(`{"tokenizer.ggml.model":"llama","tokenizer.ggml.tokens":["<unk>","a"],"tokenizer.ggml.scores":[-1.5,2e300],"tokenizer.ggml.token_type":[2,5,6],"x":null}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var metadata map[string]json.RawMessage
+		if json.Unmarshal(text, &metadata) != nil {
+			return
+		}
+		if dir, err := FromMetadata(metadata); err == nil {
+			readAll(t, dir)
 		}
 	})
 }

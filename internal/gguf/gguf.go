@@ -1,8 +1,8 @@
 // Package gguf makes a GGUF file, the format of llama.cpp, look like a Hugging Face model directory,
 // so that one file can be loaded wherever a directory can.
 //
-// The directory has config.json, generation_config.json, tokenizer.json, tokenizer_config.json and
-// model.safetensors. All of them are made from the GGUF file. Weights are converted as they are
+// The directory has config.json, generation_config.json, tokenizer.json or tokenizer.model,
+// tokenizer_config.json and model.safetensors. All of them are made from the GGUF file. Weights are converted as they are
 // read: quantized tensors become F32, others stay as they are. A file beside the GGUF file with the
 // name of one of the tokenizer's files, or with a chat template, takes precedence.
 //
@@ -30,21 +30,35 @@ const Extension = ".gguf"
 // extension.
 func Name(path string) string {
 	name := filepath.Base(path)
-	if isFile(path) {
+	if IsFile(path) {
 		name = name[:len(name)-len(Extension)]
 	}
 	return name
 }
 
-func isFile(path string) bool { return strings.EqualFold(filepath.Ext(path), Extension) }
+// IsFile reports whether path names a GGUF file.
+func IsFile(path string) bool { return strings.EqualFold(filepath.Ext(path), Extension) }
 
 // Directory returns the model directory at path, which is a Hugging Face directory or a GGUF file.
 // The error of a GGUF file names the file.
-func Directory(path string) (fs.FS, error) {
-	if !isFile(path) {
+func Directory(path string) (fs.FS, error) { return directory(path, true) }
+
+// Description is Directory without the weights of a GGUF file, of which only the metadata are read. So
+// the file may have any architecture, formats and parts.
+func Description(path string) (fs.FS, error) { return directory(path, false) }
+
+// DescriptionOf is Description of a GGUF file of any name.
+func DescriptionOf(file string) (fs.FS, error) { return load(file, false) }
+
+func directory(path string, weights bool) (fs.FS, error) {
+	if !IsFile(path) {
 		return os.DirFS(path), nil
 	}
-	m, err := open(path)
+	return load(path, weights)
+}
+
+func load(path string, weights bool) (fs.FS, error) {
+	m, err := open(path, weights)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -53,14 +67,14 @@ func Directory(path string) (fs.FS, error) {
 
 // A model is the directory that a GGUF file looks like. It keeps no file open.
 type model struct {
-	path    string
+	path    string // "" if there is no file, and nothing beside it
 	header  *header
-	info    fs.FileInfo
-	family  family
-	weights *layout
+	time    time.Time
+	family  family  // not of a description
+	weights *layout // nil in a description
 }
 
-func open(path string) (*model, error) {
+func open(path string, weights bool) (*model, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -70,11 +84,18 @@ func open(path string) (*model, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := readHeader(f, info.Size())
+	d := newDecoder(f, info.Size())
+	h, tensors, err := d.metadata()
 	if err != nil {
 		return nil, err
 	}
-	m := &model{path: path, header: h, info: info}
+	m := &model{path: path, header: h, time: info.ModTime()}
+	if !weights {
+		return m, nil
+	}
+	if err := d.tensors(h, tensors, info.Size()); err != nil {
+		return nil, err
+	}
 	if m.family, err = h.family(); err != nil {
 		return nil, err
 	}
@@ -83,44 +104,52 @@ func open(path string) (*model, error) {
 }
 
 // besides are the files that take precedence if they exist beside the GGUF file.
-var besides = []string{"generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}
+var besides = []string{"generation_config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "chat_template.jinja"}
 
 // Open implements fs.FS.
 func (m *model) Open(name string) (fs.File, error) {
-	if slices.Contains(besides, name) {
+	if m.path != "" && slices.Contains(besides, name) {
 		f, err := os.Open(filepath.Join(filepath.Dir(m.path), name))
 		if err == nil || !os.IsNotExist(err) {
 			return f, err
 		}
 	}
-	var b []byte
-	var err error
-	switch name {
-	case "model.safetensors":
+	if name == "model.safetensors" && m.weights != nil {
 		f, err := os.Open(m.path)
 		if err != nil {
 			return nil, err
 		}
 		return &weightsFile{info: m.describe(name, m.weights.size()), file: f, layout: m.weights}, nil
-	case "config.json":
-		b, err = m.config()
-	case "generation_config.json":
-		b, err = m.generation()
-	case "tokenizer.json":
-		b, err = m.tokenizer()
-	case "tokenizer_config.json":
-		b, err = m.tokenizerConfig()
-	default:
-		err = fs.ErrNotExist
 	}
+	b, err := m.text(name)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
 	}
 	return &textFile{Reader: bytes.NewReader(b), info: m.describe(name, int64(len(b)))}, nil
 }
 
+// text makes a file from metadata.
+func (m *model) text(name string) ([]byte, error) {
+	pieces := m.header.text("tokenizer.ggml.model") == sentencePiece
+	switch {
+	case name == "config.json" && m.weights == nil:
+		return m.outline()
+	case name == "config.json":
+		return m.config()
+	case name == "generation_config.json":
+		return m.generation()
+	case name == "tokenizer.json" && !pieces:
+		return m.tokenizer()
+	case name == "tokenizer.model" && pieces:
+		return m.pieces()
+	case name == "tokenizer_config.json":
+		return m.tokenizerConfig()
+	}
+	return nil, fs.ErrNotExist
+}
+
 func (m *model) describe(name string, size int64) fs.FileInfo {
-	return info{name, size, m.info.ModTime()}
+	return info{name, size, m.time}
 }
 
 // A textFile is a file that has been made from metadata.

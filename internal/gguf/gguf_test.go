@@ -155,12 +155,12 @@ func TestSmallFileIsADirectory(t *testing.T) {
 }
 
 func TestFilesBesideTakePrecedence(t *testing.T) {
-	path := write(t, small(func(p *gguftest.File) { p.Meta["tokenizer.ggml.model"] = "llama" }))
+	path := write(t, small(func(p *gguftest.File) { p.Meta["tokenizer.ggml.model"] = "bert" }))
 	dir, err := Directory(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := fs.ReadFile(dir, "tokenizer.json"); !errors.Is(err, ErrTokenizer) || !strings.Contains(err.Error(), `tokenizer "llama" is not supported`) {
+	if _, err := fs.ReadFile(dir, "tokenizer.json"); !errors.Is(err, ErrTokenizer) || !strings.Contains(err.Error(), `tokenizer "bert" is not supported`) {
 		t.Error(err)
 	}
 	if err := os.WriteFile(filepath.Join(filepath.Dir(path), "tokenizer.json"), []byte("{}"), 0o600); err != nil {
@@ -298,6 +298,10 @@ func TestBadFilesAreRefusedByName(t *testing.T) {
 		{"tokenizer.json", `pre-tokenizer "tekken"`, meta("tokenizer.ggml.pre", "tekken")},
 		{"tokenizer.json", "4 tokens and 3 types", meta("tokenizer.ggml.token_type", []int32{1, 1, 1})},
 		{"tokenizer.json", "4 tokens and 0 types", meta("tokenizer.ggml.token_type", []float32{1, 1, 1, 3})},
+		{"tokenizer.model", "4 tokens and 0 scores", meta("tokenizer.ggml.model", "llama")},
+		{"tokenizer.model", "4 tokens and 1 scores", func(p *gguftest.File) {
+			p.Meta["tokenizer.ggml.model"], p.Meta["tokenizer.ggml.scores"] = "llama", []float32{1}
+		}},
 		{"generation_config.json", "no tokenizer.ggml.tokens", func(p *gguftest.File) { delete(p.Meta, "tokenizer.ggml.tokens") }},
 	} {
 		dir, err := Directory(write(t, small(c.change)))

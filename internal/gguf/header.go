@@ -153,6 +153,24 @@ func (n numberList) ints() (all []int64, ok bool) {
 	return all, d.err == nil
 }
 
+// floats returns the values of an array of numbers; ok is false for other arrays.
+func (n numberList) floats() (all []float32, ok bool) {
+	d := &decoder{r: bufio.NewReader(bytes.NewReader(n.data))}
+	for range n.len() {
+		switch v := scalars[n.kind].read(d).(type) {
+		case int64:
+			all = append(all, float32(v))
+		case uint64:
+			all = append(all, float32(v))
+		case float64:
+			all = append(all, float32(v))
+		default:
+			return nil, false
+		}
+	}
+	return all, d.err == nil
+}
+
 // array reads an array of strings or numbers. Arrays of arrays have no use in the models that we
 // read.
 func (d *decoder) array(kind uint32) any {
@@ -173,45 +191,51 @@ func (d *decoder) array(kind uint32) any {
 	}
 }
 
-// readHeader reads the header of a file of size bytes.
-func readHeader(r io.Reader, size int64) (*header, error) {
-	d := &decoder{r: bufio.NewReaderSize(r, 1<<16), left: size}
+// newDecoder returns a decoder of a file of size bytes.
+func newDecoder(r io.Reader, size int64) *decoder {
+	return &decoder{r: bufio.NewReaderSize(r, 1<<16), left: size}
+}
+
+// metadata reads the metadata of a file, and the number of its tensors.
+func (d *decoder) metadata() (h *header, tensors int, err error) {
 	if magic := d.u32(); d.err == nil && magic != 0x46554747 {
-		return nil, errors.New("the file does not begin with GGUF")
+		return nil, 0, errors.New("the file does not begin with GGUF")
 	}
 	if version := d.u32(); d.err == nil && version != 2 && version != 3 {
-		return nil, fmt.Errorf("version %d of GGUF is not supported, only 2 and 3 in little-endian order", version)
+		return nil, 0, fmt.Errorf("version %d of GGUF is not supported, only 2 and 3 in little-endian order", version)
 	}
-	tensors := d.count("tensors", maxTensors, 24)
+	tensors = d.count("tensors", maxTensors, 24)
 	pairs := d.count("metadata pairs", maxPairs, 13)
-	h := &header{meta: map[string]any{}}
+	h = &header{meta: map[string]any{}}
 	for range pairs {
 		key := d.string(1 << 16)
 		value := d.value(d.u32())
 		if d.err != nil {
-			return nil, d.err
+			return nil, 0, d.err
 		}
 		if _, twice := h.meta[key]; twice {
-			return nil, fmt.Errorf("the metadata key %.100q appears twice", key)
+			return nil, 0, fmt.Errorf("the metadata key %.100q appears twice", key)
 		}
 		h.meta[key] = value
 	}
+	return h, tensors, d.err
+}
+
+// tensors reads the n tensors of a file of size bytes, whose metadata have been read.
+func (d *decoder) tensors(h *header, n int, size int64) error {
 	names := map[string]bool{}
-	for range tensors {
+	for range n {
 		t := d.tensor()
 		if d.err != nil {
-			return nil, d.err
+			return d.err
 		}
 		if names[t.name] {
-			return nil, fmt.Errorf("tensor %q appears twice", t.name)
+			return fmt.Errorf("tensor %q appears twice", t.name)
 		}
 		names[t.name] = true
 		h.tensors = append(h.tensors, t)
 	}
-	if d.err != nil {
-		return nil, d.err
-	}
-	return h, h.place(size, size-d.left)
+	return h.place(size, size-d.left)
 }
 
 // tensor reads an entry. Its offset is relative to the data.

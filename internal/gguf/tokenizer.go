@@ -12,12 +12,19 @@ import (
 // ErrTokenizer is the error of a tokenizer that cannot be made from the metadata.
 var ErrTokenizer = errors.New("put the model's tokenizer.json beside the GGUF file")
 
-// Types of tokens.
+// Values of tokenizer.ggml.model.
+const (
+	byteLevel     = "gpt2"
+	sentencePiece = "llama"
+)
+
+// Types of tokens, which are also those of SentencePiece.
 const (
 	normalToken  = 1
 	controlToken = 3
 	userToken    = 4
 	unusedToken  = 5
+	byteToken    = 6
 )
 
 // A preTokenizer is how a value of tokenizer.ggml.pre splits text. The expressions are those of the
@@ -51,14 +58,17 @@ type vocabulary struct {
 
 func (m *model) vocabulary() (*vocabulary, error) {
 	h := m.header
-	kind, pre := h.text("tokenizer.ggml.model"), h.text("tokenizer.ggml.pre")
-	if kind != "gpt2" {
-		return nil, fmt.Errorf("the tokenizer %.64q is not supported, only gpt2 (byte-level BPE): %w", kind, ErrTokenizer)
-	}
 	v := &vocabulary{}
 	var ok bool
-	if v.pre, ok = preTokenizers[pre]; !ok {
-		return nil, fmt.Errorf("the pre-tokenizer %.64q is not supported, only gpt-2, smollm, qwen2 and llama-bpe: %w", pre, ErrTokenizer)
+	switch kind, pre := h.text("tokenizer.ggml.model"), h.text("tokenizer.ggml.pre"); kind {
+	case byteLevel:
+		if v.pre, ok = preTokenizers[pre]; !ok {
+			return nil, fmt.Errorf("the pre-tokenizer %.64q is not supported, only gpt-2, smollm, qwen2 and llama-bpe: %w", pre, ErrTokenizer)
+		}
+	case sentencePiece:
+		v.pre.bos = true
+	default:
+		return nil, fmt.Errorf("the tokenizer %.64q is not supported, only gpt2 (byte-level BPE) and llama (SentencePiece): %w", kind, ErrTokenizer)
 	}
 	if v.tokens, ok = h.meta["tokenizer.ggml.tokens"].([]string); !ok || len(v.tokens) == 0 {
 		return nil, fmt.Errorf("the metadata have no tokenizer.ggml.tokens: %w", ErrTokenizer)
@@ -179,6 +189,16 @@ func (m *model) tokenizerConfig() ([]byte, error) {
 				c[field] = tokens[id]
 			}
 		}
+	}
+	if m.header.text("tokenizer.ggml.model") == sentencePiece { // whose tokenizer.model has none of these
+		flag := func(key string, otherwise bool) bool {
+			if v, ok := m.header.meta["tokenizer.ggml."+key].(bool); ok {
+				return v
+			}
+			return otherwise
+		}
+		_, begins := c["bos_token"]
+		c["add_bos_token"], c["add_eos_token"] = begins && flag("add_bos_token", true), flag("add_eos_token", false)
 	}
 	return json.Marshal(c)
 }

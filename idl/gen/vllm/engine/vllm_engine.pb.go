@@ -23,6 +23,94 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type GetTokenizerRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetTokenizerRequest) Reset() {
+	*x = GetTokenizerRequest{}
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetTokenizerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetTokenizerRequest) ProtoMessage() {}
+
+func (x *GetTokenizerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetTokenizerRequest.ProtoReflect.Descriptor instead.
+func (*GetTokenizerRequest) Descriptor() ([]byte, []int) {
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{0}
+}
+
+type GetTokenizerChunk struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	Sha256        string                 `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"` // of the archive, in the last chunk
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetTokenizerChunk) Reset() {
+	*x = GetTokenizerChunk{}
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetTokenizerChunk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetTokenizerChunk) ProtoMessage() {}
+
+func (x *GetTokenizerChunk) ProtoReflect() protoreflect.Message {
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetTokenizerChunk.ProtoReflect.Descriptor instead.
+func (*GetTokenizerChunk) Descriptor() ([]byte, []int) {
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *GetTokenizerChunk) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *GetTokenizerChunk) GetSha256() string {
+	if x != nil {
+		return x.Sha256
+	}
+	return ""
+}
+
 // SamplingParams that are 0 have vLLM's defaults where 0 makes no sense: top_p and repetition_penalty are 1.
 type SamplingParams struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
@@ -55,7 +143,7 @@ type SamplingParams struct {
 
 func (x *SamplingParams) Reset() {
 	*x = SamplingParams{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[0]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -67,7 +155,7 @@ func (x *SamplingParams) String() string {
 func (*SamplingParams) ProtoMessage() {}
 
 func (x *SamplingParams) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[0]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -80,7 +168,7 @@ func (x *SamplingParams) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SamplingParams.ProtoReflect.Descriptor instead.
 func (*SamplingParams) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{0}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *SamplingParams) GetTemperature() float32 {
@@ -254,7 +342,7 @@ type ChoiceConstraint struct {
 
 func (x *ChoiceConstraint) Reset() {
 	*x = ChoiceConstraint{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[1]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -266,7 +354,7 @@ func (x *ChoiceConstraint) String() string {
 func (*ChoiceConstraint) ProtoMessage() {}
 
 func (x *ChoiceConstraint) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[1]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -279,7 +367,7 @@ func (x *ChoiceConstraint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChoiceConstraint.ProtoReflect.Descriptor instead.
 func (*ChoiceConstraint) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{1}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ChoiceConstraint) GetChoices() []string {
@@ -298,7 +386,7 @@ type TokenizedInput struct {
 
 func (x *TokenizedInput) Reset() {
 	*x = TokenizedInput{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[2]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -310,7 +398,7 @@ func (x *TokenizedInput) String() string {
 func (*TokenizedInput) ProtoMessage() {}
 
 func (x *TokenizedInput) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[2]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -323,7 +411,7 @@ func (x *TokenizedInput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenizedInput.ProtoReflect.Descriptor instead.
 func (*TokenizedInput) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{2}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *TokenizedInput) GetInputIds() []uint32 {
@@ -348,7 +436,7 @@ type GenerateRequest struct {
 
 func (x *GenerateRequest) Reset() {
 	*x = GenerateRequest{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[3]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -360,7 +448,7 @@ func (x *GenerateRequest) String() string {
 func (*GenerateRequest) ProtoMessage() {}
 
 func (x *GenerateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[3]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -373,7 +461,7 @@ func (x *GenerateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateRequest.ProtoReflect.Descriptor instead.
 func (*GenerateRequest) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{3}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GenerateRequest) GetRequestId() string {
@@ -436,7 +524,7 @@ type GenerateResponse struct {
 
 func (x *GenerateResponse) Reset() {
 	*x = GenerateResponse{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[4]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -448,7 +536,7 @@ func (x *GenerateResponse) String() string {
 func (*GenerateResponse) ProtoMessage() {}
 
 func (x *GenerateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[4]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -461,7 +549,7 @@ func (x *GenerateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateResponse.ProtoReflect.Descriptor instead.
 func (*GenerateResponse) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{4}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GenerateResponse) GetResponse() isGenerateResponse_Response {
@@ -520,7 +608,7 @@ type GenerateStreamChunk struct {
 
 func (x *GenerateStreamChunk) Reset() {
 	*x = GenerateStreamChunk{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[5]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -532,7 +620,7 @@ func (x *GenerateStreamChunk) String() string {
 func (*GenerateStreamChunk) ProtoMessage() {}
 
 func (x *GenerateStreamChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[5]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -545,7 +633,7 @@ func (x *GenerateStreamChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateStreamChunk.ProtoReflect.Descriptor instead.
 func (*GenerateStreamChunk) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{5}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GenerateStreamChunk) GetTokenIds() []uint32 {
@@ -603,7 +691,7 @@ type OutputLogProbs struct {
 
 func (x *OutputLogProbs) Reset() {
 	*x = OutputLogProbs{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[6]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -615,7 +703,7 @@ func (x *OutputLogProbs) String() string {
 func (*OutputLogProbs) ProtoMessage() {}
 
 func (x *OutputLogProbs) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[6]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -628,7 +716,7 @@ func (x *OutputLogProbs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputLogProbs.ProtoReflect.Descriptor instead.
 func (*OutputLogProbs) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{6}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *OutputLogProbs) GetTokenLogprobs() []float32 {
@@ -664,7 +752,7 @@ type TopLogProbs struct {
 
 func (x *TopLogProbs) Reset() {
 	*x = TopLogProbs{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[7]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -676,7 +764,7 @@ func (x *TopLogProbs) String() string {
 func (*TopLogProbs) ProtoMessage() {}
 
 func (x *TopLogProbs) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[7]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -689,7 +777,7 @@ func (x *TopLogProbs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopLogProbs.ProtoReflect.Descriptor instead.
 func (*TopLogProbs) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{7}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TopLogProbs) GetValues() []float32 {
@@ -725,7 +813,7 @@ type GenerateComplete struct {
 
 func (x *GenerateComplete) Reset() {
 	*x = GenerateComplete{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[8]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -737,7 +825,7 @@ func (x *GenerateComplete) String() string {
 func (*GenerateComplete) ProtoMessage() {}
 
 func (x *GenerateComplete) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[8]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -750,7 +838,7 @@ func (x *GenerateComplete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateComplete.ProtoReflect.Descriptor instead.
 func (*GenerateComplete) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{8}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GenerateComplete) GetOutputIds() []uint32 {
@@ -829,7 +917,7 @@ type HealthCheckRequest struct {
 
 func (x *HealthCheckRequest) Reset() {
 	*x = HealthCheckRequest{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[9]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -841,7 +929,7 @@ func (x *HealthCheckRequest) String() string {
 func (*HealthCheckRequest) ProtoMessage() {}
 
 func (x *HealthCheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[9]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -854,7 +942,7 @@ func (x *HealthCheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthCheckRequest.ProtoReflect.Descriptor instead.
 func (*HealthCheckRequest) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{9}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{11}
 }
 
 type HealthCheckResponse struct {
@@ -867,7 +955,7 @@ type HealthCheckResponse struct {
 
 func (x *HealthCheckResponse) Reset() {
 	*x = HealthCheckResponse{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[10]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -879,7 +967,7 @@ func (x *HealthCheckResponse) String() string {
 func (*HealthCheckResponse) ProtoMessage() {}
 
 func (x *HealthCheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[10]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -892,7 +980,7 @@ func (x *HealthCheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthCheckResponse.ProtoReflect.Descriptor instead.
 func (*HealthCheckResponse) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{10}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *HealthCheckResponse) GetHealthy() bool {
@@ -918,7 +1006,7 @@ type AbortRequest struct {
 
 func (x *AbortRequest) Reset() {
 	*x = AbortRequest{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[11]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -930,7 +1018,7 @@ func (x *AbortRequest) String() string {
 func (*AbortRequest) ProtoMessage() {}
 
 func (x *AbortRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[11]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -943,7 +1031,7 @@ func (x *AbortRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbortRequest.ProtoReflect.Descriptor instead.
 func (*AbortRequest) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{11}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AbortRequest) GetRequestIds() []string {
@@ -961,7 +1049,7 @@ type AbortResponse struct {
 
 func (x *AbortResponse) Reset() {
 	*x = AbortResponse{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[12]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -973,7 +1061,7 @@ func (x *AbortResponse) String() string {
 func (*AbortResponse) ProtoMessage() {}
 
 func (x *AbortResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[12]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -986,7 +1074,7 @@ func (x *AbortResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbortResponse.ProtoReflect.Descriptor instead.
 func (*AbortResponse) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{12}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{14}
 }
 
 type GetModelInfoRequest struct {
@@ -997,7 +1085,7 @@ type GetModelInfoRequest struct {
 
 func (x *GetModelInfoRequest) Reset() {
 	*x = GetModelInfoRequest{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[13]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1009,7 +1097,7 @@ func (x *GetModelInfoRequest) String() string {
 func (*GetModelInfoRequest) ProtoMessage() {}
 
 func (x *GetModelInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[13]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1022,7 +1110,7 @@ func (x *GetModelInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetModelInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetModelInfoRequest) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{13}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{15}
 }
 
 type GetModelInfoResponse struct {
@@ -1039,7 +1127,7 @@ type GetModelInfoResponse struct {
 
 func (x *GetModelInfoResponse) Reset() {
 	*x = GetModelInfoResponse{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[14]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1051,7 +1139,7 @@ func (x *GetModelInfoResponse) String() string {
 func (*GetModelInfoResponse) ProtoMessage() {}
 
 func (x *GetModelInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[14]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1064,7 +1152,7 @@ func (x *GetModelInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetModelInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetModelInfoResponse) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{14}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetModelInfoResponse) GetModelPath() string {
@@ -1117,7 +1205,7 @@ type GetLoadsRequest struct {
 
 func (x *GetLoadsRequest) Reset() {
 	*x = GetLoadsRequest{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[15]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1129,7 +1217,7 @@ func (x *GetLoadsRequest) String() string {
 func (*GetLoadsRequest) ProtoMessage() {}
 
 func (x *GetLoadsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[15]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1142,7 +1230,7 @@ func (x *GetLoadsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLoadsRequest.ProtoReflect.Descriptor instead.
 func (*GetLoadsRequest) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{15}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{17}
 }
 
 type GetLoadsResponse struct {
@@ -1154,7 +1242,7 @@ type GetLoadsResponse struct {
 
 func (x *GetLoadsResponse) Reset() {
 	*x = GetLoadsResponse{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[16]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1166,7 +1254,7 @@ func (x *GetLoadsResponse) String() string {
 func (*GetLoadsResponse) ProtoMessage() {}
 
 func (x *GetLoadsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[16]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1179,7 +1267,7 @@ func (x *GetLoadsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLoadsResponse.ProtoReflect.Descriptor instead.
 func (*GetLoadsResponse) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{16}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetLoadsResponse) GetLoads() []*SchedulerLoad {
@@ -1205,7 +1293,7 @@ type SchedulerLoad struct {
 
 func (x *SchedulerLoad) Reset() {
 	*x = SchedulerLoad{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[17]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1217,7 +1305,7 @@ func (x *SchedulerLoad) String() string {
 func (*SchedulerLoad) ProtoMessage() {}
 
 func (x *SchedulerLoad) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[17]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1230,7 +1318,7 @@ func (x *SchedulerLoad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SchedulerLoad.ProtoReflect.Descriptor instead.
 func (*SchedulerLoad) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{17}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SchedulerLoad) GetDpRank() int32 {
@@ -1286,7 +1374,11 @@ var File_vllm_grpc_engine_vllm_engine_proto protoreflect.FileDescriptor
 
 const file_vllm_grpc_engine_vllm_engine_proto_rawDesc = "" +
 	"\n" +
-	"\"vllm/grpc/engine/vllm_engine.proto\x12\x10vllm.grpc.engine\"\xa8\x06\n" +
+	"\"vllm/grpc/engine/vllm_engine.proto\x12\x10vllm.grpc.engine\"\x15\n" +
+	"\x13GetTokenizerRequest\"?\n" +
+	"\x11GetTokenizerChunk\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\x12\x16\n" +
+	"\x06sha256\x18\x02 \x01(\tR\x06sha256\"\xa8\x06\n" +
 	"\x0eSamplingParams\x12%\n" +
 	"\vtemperature\x18\x01 \x01(\x02H\x01R\vtemperature\x88\x01\x01\x12\x13\n" +
 	"\x05top_p\x18\x02 \x01(\x02R\x04topP\x12\x13\n" +
@@ -1391,14 +1483,15 @@ const file_vllm_grpc_engine_vllm_engine_proto_rawDesc = "" +
 	"\x14max_total_num_tokens\x18\x06 \x01(\x05R\x11maxTotalNumTokens\x12\x1f\n" +
 	"\vtoken_usage\x18\a \x01(\x01R\n" +
 	"tokenUsage\x120\n" +
-	"\x14max_running_requests\x18\v \x01(\x05R\x12maxRunningRequests2\xb9\x03\n" +
+	"\x14max_running_requests\x18\v \x01(\x05R\x12maxRunningRequests2\x97\x04\n" +
 	"\n" +
 	"VllmEngine\x12S\n" +
 	"\bGenerate\x12!.vllm.grpc.engine.GenerateRequest\x1a\".vllm.grpc.engine.GenerateResponse0\x01\x12Z\n" +
 	"\vHealthCheck\x12$.vllm.grpc.engine.HealthCheckRequest\x1a%.vllm.grpc.engine.HealthCheckResponse\x12H\n" +
 	"\x05Abort\x12\x1e.vllm.grpc.engine.AbortRequest\x1a\x1f.vllm.grpc.engine.AbortResponse\x12]\n" +
 	"\fGetModelInfo\x12%.vllm.grpc.engine.GetModelInfoRequest\x1a&.vllm.grpc.engine.GetModelInfoResponse\x12Q\n" +
-	"\bGetLoads\x12!.vllm.grpc.engine.GetLoadsRequest\x1a\".vllm.grpc.engine.GetLoadsResponseB=Z;github.com/whence-dev/whence/idl/gen/vllm/engine;vllmengineb\x06proto3"
+	"\bGetLoads\x12!.vllm.grpc.engine.GetLoadsRequest\x1a\".vllm.grpc.engine.GetLoadsResponse\x12\\\n" +
+	"\fGetTokenizer\x12%.vllm.grpc.engine.GetTokenizerRequest\x1a#.vllm.grpc.engine.GetTokenizerChunk0\x01B=Z;github.com/whence-dev/whence/idl/gen/vllm/engine;vllmengineb\x06proto3"
 
 var (
 	file_vllm_grpc_engine_vllm_engine_proto_rawDescOnce sync.Once
@@ -1412,50 +1505,54 @@ func file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP() []byte {
 	return file_vllm_grpc_engine_vllm_engine_proto_rawDescData
 }
 
-var file_vllm_grpc_engine_vllm_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_vllm_grpc_engine_vllm_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_vllm_grpc_engine_vllm_engine_proto_goTypes = []any{
-	(*SamplingParams)(nil),       // 0: vllm.grpc.engine.SamplingParams
-	(*ChoiceConstraint)(nil),     // 1: vllm.grpc.engine.ChoiceConstraint
-	(*TokenizedInput)(nil),       // 2: vllm.grpc.engine.TokenizedInput
-	(*GenerateRequest)(nil),      // 3: vllm.grpc.engine.GenerateRequest
-	(*GenerateResponse)(nil),     // 4: vllm.grpc.engine.GenerateResponse
-	(*GenerateStreamChunk)(nil),  // 5: vllm.grpc.engine.GenerateStreamChunk
-	(*OutputLogProbs)(nil),       // 6: vllm.grpc.engine.OutputLogProbs
-	(*TopLogProbs)(nil),          // 7: vllm.grpc.engine.TopLogProbs
-	(*GenerateComplete)(nil),     // 8: vllm.grpc.engine.GenerateComplete
-	(*HealthCheckRequest)(nil),   // 9: vllm.grpc.engine.HealthCheckRequest
-	(*HealthCheckResponse)(nil),  // 10: vllm.grpc.engine.HealthCheckResponse
-	(*AbortRequest)(nil),         // 11: vllm.grpc.engine.AbortRequest
-	(*AbortResponse)(nil),        // 12: vllm.grpc.engine.AbortResponse
-	(*GetModelInfoRequest)(nil),  // 13: vllm.grpc.engine.GetModelInfoRequest
-	(*GetModelInfoResponse)(nil), // 14: vllm.grpc.engine.GetModelInfoResponse
-	(*GetLoadsRequest)(nil),      // 15: vllm.grpc.engine.GetLoadsRequest
-	(*GetLoadsResponse)(nil),     // 16: vllm.grpc.engine.GetLoadsResponse
-	(*SchedulerLoad)(nil),        // 17: vllm.grpc.engine.SchedulerLoad
-	nil,                          // 18: vllm.grpc.engine.SamplingParams.LogitBiasEntry
+	(*GetTokenizerRequest)(nil),  // 0: vllm.grpc.engine.GetTokenizerRequest
+	(*GetTokenizerChunk)(nil),    // 1: vllm.grpc.engine.GetTokenizerChunk
+	(*SamplingParams)(nil),       // 2: vllm.grpc.engine.SamplingParams
+	(*ChoiceConstraint)(nil),     // 3: vllm.grpc.engine.ChoiceConstraint
+	(*TokenizedInput)(nil),       // 4: vllm.grpc.engine.TokenizedInput
+	(*GenerateRequest)(nil),      // 5: vllm.grpc.engine.GenerateRequest
+	(*GenerateResponse)(nil),     // 6: vllm.grpc.engine.GenerateResponse
+	(*GenerateStreamChunk)(nil),  // 7: vllm.grpc.engine.GenerateStreamChunk
+	(*OutputLogProbs)(nil),       // 8: vllm.grpc.engine.OutputLogProbs
+	(*TopLogProbs)(nil),          // 9: vllm.grpc.engine.TopLogProbs
+	(*GenerateComplete)(nil),     // 10: vllm.grpc.engine.GenerateComplete
+	(*HealthCheckRequest)(nil),   // 11: vllm.grpc.engine.HealthCheckRequest
+	(*HealthCheckResponse)(nil),  // 12: vllm.grpc.engine.HealthCheckResponse
+	(*AbortRequest)(nil),         // 13: vllm.grpc.engine.AbortRequest
+	(*AbortResponse)(nil),        // 14: vllm.grpc.engine.AbortResponse
+	(*GetModelInfoRequest)(nil),  // 15: vllm.grpc.engine.GetModelInfoRequest
+	(*GetModelInfoResponse)(nil), // 16: vllm.grpc.engine.GetModelInfoResponse
+	(*GetLoadsRequest)(nil),      // 17: vllm.grpc.engine.GetLoadsRequest
+	(*GetLoadsResponse)(nil),     // 18: vllm.grpc.engine.GetLoadsResponse
+	(*SchedulerLoad)(nil),        // 19: vllm.grpc.engine.SchedulerLoad
+	nil,                          // 20: vllm.grpc.engine.SamplingParams.LogitBiasEntry
 }
 var file_vllm_grpc_engine_vllm_engine_proto_depIdxs = []int32{
-	1,  // 0: vllm.grpc.engine.SamplingParams.choice:type_name -> vllm.grpc.engine.ChoiceConstraint
-	18, // 1: vllm.grpc.engine.SamplingParams.logit_bias:type_name -> vllm.grpc.engine.SamplingParams.LogitBiasEntry
-	2,  // 2: vllm.grpc.engine.GenerateRequest.tokenized:type_name -> vllm.grpc.engine.TokenizedInput
-	0,  // 3: vllm.grpc.engine.GenerateRequest.sampling_params:type_name -> vllm.grpc.engine.SamplingParams
-	5,  // 4: vllm.grpc.engine.GenerateResponse.chunk:type_name -> vllm.grpc.engine.GenerateStreamChunk
-	8,  // 5: vllm.grpc.engine.GenerateResponse.complete:type_name -> vllm.grpc.engine.GenerateComplete
-	6,  // 6: vllm.grpc.engine.GenerateStreamChunk.output_logprobs:type_name -> vllm.grpc.engine.OutputLogProbs
-	7,  // 7: vllm.grpc.engine.OutputLogProbs.top_logprobs:type_name -> vllm.grpc.engine.TopLogProbs
-	17, // 8: vllm.grpc.engine.GetLoadsResponse.loads:type_name -> vllm.grpc.engine.SchedulerLoad
-	3,  // 9: vllm.grpc.engine.VllmEngine.Generate:input_type -> vllm.grpc.engine.GenerateRequest
-	9,  // 10: vllm.grpc.engine.VllmEngine.HealthCheck:input_type -> vllm.grpc.engine.HealthCheckRequest
-	11, // 11: vllm.grpc.engine.VllmEngine.Abort:input_type -> vllm.grpc.engine.AbortRequest
-	13, // 12: vllm.grpc.engine.VllmEngine.GetModelInfo:input_type -> vllm.grpc.engine.GetModelInfoRequest
-	15, // 13: vllm.grpc.engine.VllmEngine.GetLoads:input_type -> vllm.grpc.engine.GetLoadsRequest
-	4,  // 14: vllm.grpc.engine.VllmEngine.Generate:output_type -> vllm.grpc.engine.GenerateResponse
-	10, // 15: vllm.grpc.engine.VllmEngine.HealthCheck:output_type -> vllm.grpc.engine.HealthCheckResponse
-	12, // 16: vllm.grpc.engine.VllmEngine.Abort:output_type -> vllm.grpc.engine.AbortResponse
-	14, // 17: vllm.grpc.engine.VllmEngine.GetModelInfo:output_type -> vllm.grpc.engine.GetModelInfoResponse
-	16, // 18: vllm.grpc.engine.VllmEngine.GetLoads:output_type -> vllm.grpc.engine.GetLoadsResponse
-	14, // [14:19] is the sub-list for method output_type
-	9,  // [9:14] is the sub-list for method input_type
+	3,  // 0: vllm.grpc.engine.SamplingParams.choice:type_name -> vllm.grpc.engine.ChoiceConstraint
+	20, // 1: vllm.grpc.engine.SamplingParams.logit_bias:type_name -> vllm.grpc.engine.SamplingParams.LogitBiasEntry
+	4,  // 2: vllm.grpc.engine.GenerateRequest.tokenized:type_name -> vllm.grpc.engine.TokenizedInput
+	2,  // 3: vllm.grpc.engine.GenerateRequest.sampling_params:type_name -> vllm.grpc.engine.SamplingParams
+	7,  // 4: vllm.grpc.engine.GenerateResponse.chunk:type_name -> vllm.grpc.engine.GenerateStreamChunk
+	10, // 5: vllm.grpc.engine.GenerateResponse.complete:type_name -> vllm.grpc.engine.GenerateComplete
+	8,  // 6: vllm.grpc.engine.GenerateStreamChunk.output_logprobs:type_name -> vllm.grpc.engine.OutputLogProbs
+	9,  // 7: vllm.grpc.engine.OutputLogProbs.top_logprobs:type_name -> vllm.grpc.engine.TopLogProbs
+	19, // 8: vllm.grpc.engine.GetLoadsResponse.loads:type_name -> vllm.grpc.engine.SchedulerLoad
+	5,  // 9: vllm.grpc.engine.VllmEngine.Generate:input_type -> vllm.grpc.engine.GenerateRequest
+	11, // 10: vllm.grpc.engine.VllmEngine.HealthCheck:input_type -> vllm.grpc.engine.HealthCheckRequest
+	13, // 11: vllm.grpc.engine.VllmEngine.Abort:input_type -> vllm.grpc.engine.AbortRequest
+	15, // 12: vllm.grpc.engine.VllmEngine.GetModelInfo:input_type -> vllm.grpc.engine.GetModelInfoRequest
+	17, // 13: vllm.grpc.engine.VllmEngine.GetLoads:input_type -> vllm.grpc.engine.GetLoadsRequest
+	0,  // 14: vllm.grpc.engine.VllmEngine.GetTokenizer:input_type -> vllm.grpc.engine.GetTokenizerRequest
+	6,  // 15: vllm.grpc.engine.VllmEngine.Generate:output_type -> vllm.grpc.engine.GenerateResponse
+	12, // 16: vllm.grpc.engine.VllmEngine.HealthCheck:output_type -> vllm.grpc.engine.HealthCheckResponse
+	14, // 17: vllm.grpc.engine.VllmEngine.Abort:output_type -> vllm.grpc.engine.AbortResponse
+	16, // 18: vllm.grpc.engine.VllmEngine.GetModelInfo:output_type -> vllm.grpc.engine.GetModelInfoResponse
+	18, // 19: vllm.grpc.engine.VllmEngine.GetLoads:output_type -> vllm.grpc.engine.GetLoadsResponse
+	1,  // 20: vllm.grpc.engine.VllmEngine.GetTokenizer:output_type -> vllm.grpc.engine.GetTokenizerChunk
+	15, // [15:21] is the sub-list for method output_type
+	9,  // [9:15] is the sub-list for method input_type
 	9,  // [9:9] is the sub-list for extension type_name
 	9,  // [9:9] is the sub-list for extension extendee
 	0,  // [0:9] is the sub-list for field type_name
@@ -1466,19 +1563,19 @@ func file_vllm_grpc_engine_vllm_engine_proto_init() {
 	if File_vllm_grpc_engine_vllm_engine_proto != nil {
 		return
 	}
-	file_vllm_grpc_engine_vllm_engine_proto_msgTypes[0].OneofWrappers = []any{
+	file_vllm_grpc_engine_vllm_engine_proto_msgTypes[2].OneofWrappers = []any{
 		(*SamplingParams_JsonSchema)(nil),
 		(*SamplingParams_StructuralTag)(nil),
 		(*SamplingParams_Choice)(nil),
 	}
-	file_vllm_grpc_engine_vllm_engine_proto_msgTypes[3].OneofWrappers = []any{
+	file_vllm_grpc_engine_vllm_engine_proto_msgTypes[5].OneofWrappers = []any{
 		(*GenerateRequest_Tokenized)(nil),
 	}
-	file_vllm_grpc_engine_vllm_engine_proto_msgTypes[4].OneofWrappers = []any{
+	file_vllm_grpc_engine_vllm_engine_proto_msgTypes[6].OneofWrappers = []any{
 		(*GenerateResponse_Chunk)(nil),
 		(*GenerateResponse_Complete)(nil),
 	}
-	file_vllm_grpc_engine_vllm_engine_proto_msgTypes[8].OneofWrappers = []any{
+	file_vllm_grpc_engine_vllm_engine_proto_msgTypes[10].OneofWrappers = []any{
 		(*GenerateComplete_MatchedTokenId)(nil),
 	}
 	type x struct{}
@@ -1487,7 +1584,7 @@ func file_vllm_grpc_engine_vllm_engine_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vllm_grpc_engine_vllm_engine_proto_rawDesc), len(file_vllm_grpc_engine_vllm_engine_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   19,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -26,6 +26,7 @@ const (
 	VllmEngine_Abort_FullMethodName        = "/vllm.grpc.engine.VllmEngine/Abort"
 	VllmEngine_GetModelInfo_FullMethodName = "/vllm.grpc.engine.VllmEngine/GetModelInfo"
 	VllmEngine_GetLoads_FullMethodName     = "/vllm.grpc.engine.VllmEngine/GetLoads"
+	VllmEngine_GetTokenizer_FullMethodName = "/vllm.grpc.engine.VllmEngine/GetTokenizer"
 )
 
 // VllmEngineClient is the client API for VllmEngine service.
@@ -40,6 +41,9 @@ type VllmEngineClient interface {
 	GetModelInfo(ctx context.Context, in *GetModelInfoRequest, opts ...grpc.CallOption) (*GetModelInfoResponse, error)
 	// GetLoads answers for one data-parallel rank, with zeros before the first step.
 	GetLoads(ctx context.Context, in *GetLoadsRequest, opts ...grpc.CallOption) (*GetLoadsResponse, error)
+	// GetTokenizer sends a zip archive of the model's small files. Its messages are of another package at vLLM, which
+	// does not change their bytes.
+	GetTokenizer(ctx context.Context, in *GetTokenizerRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetTokenizerChunk], error)
 }
 
 type vllmEngineClient struct {
@@ -109,6 +113,25 @@ func (c *vllmEngineClient) GetLoads(ctx context.Context, in *GetLoadsRequest, op
 	return out, nil
 }
 
+func (c *vllmEngineClient) GetTokenizer(ctx context.Context, in *GetTokenizerRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetTokenizerChunk], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &VllmEngine_ServiceDesc.Streams[1], VllmEngine_GetTokenizer_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[GetTokenizerRequest, GetTokenizerChunk]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type VllmEngine_GetTokenizerClient = grpc.ServerStreamingClient[GetTokenizerChunk]
+
 // VllmEngineServer is the server API for VllmEngine service.
 // All implementations must embed UnimplementedVllmEngineServer
 // for forward compatibility.
@@ -121,6 +144,9 @@ type VllmEngineServer interface {
 	GetModelInfo(context.Context, *GetModelInfoRequest) (*GetModelInfoResponse, error)
 	// GetLoads answers for one data-parallel rank, with zeros before the first step.
 	GetLoads(context.Context, *GetLoadsRequest) (*GetLoadsResponse, error)
+	// GetTokenizer sends a zip archive of the model's small files. Its messages are of another package at vLLM, which
+	// does not change their bytes.
+	GetTokenizer(*GetTokenizerRequest, grpc.ServerStreamingServer[GetTokenizerChunk]) error
 	mustEmbedUnimplementedVllmEngineServer()
 }
 
@@ -145,6 +171,9 @@ func (UnimplementedVllmEngineServer) GetModelInfo(context.Context, *GetModelInfo
 }
 func (UnimplementedVllmEngineServer) GetLoads(context.Context, *GetLoadsRequest) (*GetLoadsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetLoads not implemented")
+}
+func (UnimplementedVllmEngineServer) GetTokenizer(*GetTokenizerRequest, grpc.ServerStreamingServer[GetTokenizerChunk]) error {
+	return status.Error(codes.Unimplemented, "method GetTokenizer not implemented")
 }
 func (UnimplementedVllmEngineServer) mustEmbedUnimplementedVllmEngineServer() {}
 func (UnimplementedVllmEngineServer) testEmbeddedByValue()                    {}
@@ -250,6 +279,17 @@ func _VllmEngine_GetLoads_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _VllmEngine_GetTokenizer_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(GetTokenizerRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(VllmEngineServer).GetTokenizer(m, &grpc.GenericServerStream[GetTokenizerRequest, GetTokenizerChunk]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type VllmEngine_GetTokenizerServer = grpc.ServerStreamingServer[GetTokenizerChunk]
+
 // VllmEngine_ServiceDesc is the grpc.ServiceDesc for VllmEngine service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -278,6 +318,11 @@ var VllmEngine_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Generate",
 			Handler:       _VllmEngine_Generate_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "GetTokenizer",
+			Handler:       _VllmEngine_GetTokenizer_Handler,
 			ServerStreams: true,
 		},
 	},

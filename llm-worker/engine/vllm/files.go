@@ -1,0 +1,55 @@
+package vllm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	vllmengine "github.com/whence-dev/whence/idl/gen/vllm/engine"
+	"github.com/whence-dev/whence/internal/hub"
+	"github.com/whence-dev/whence/internal/modelfile"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/overgrpc"
+)
+
+// filesTimeout bounds the transfer of a model's files. The server packs them first.
+const filesTimeout = time.Minute
+
+// Files asks the vLLM at upstream, a valid host:port, for the files of its model, and returns the path
+// of the directory in store where they are kept.
+func Files(ctx context.Context, upstream string, store hub.Store) (path string, err error) {
+	conn, err := overgrpc.Dial(upstream)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close() //nolint:errcheck // the answer is complete
+	var archive []byte
+	var sum string
+	err = overgrpc.Ask(ctx, filesTimeout, func(ctx context.Context) error {
+		chunks, err := vllmengine.NewVllmEngineClient(conn).GetTokenizer(ctx, &vllmengine.GetTokenizerRequest{})
+		if err != nil {
+			return err
+		}
+		for {
+			chunk, err := chunks.Recv()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if len(archive)+len(chunk.GetData()) > modelfile.MaxTokenizer {
+				return fmt.Errorf("the server's archive has more than %d bytes", modelfile.MaxTokenizer)
+			}
+			archive = append(archive, chunk.GetData()...)
+			if chunk.GetSha256() != "" {
+				sum = chunk.GetSha256()
+			}
+		}
+	})
+	if err != nil {
+		return "", err
+	}
+	return store.SaveArchive(archive, sum)
+}
