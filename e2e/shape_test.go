@@ -50,8 +50,8 @@ const texts = `{
 			"properties": {
 				"index": {"type": "integer"}, "text": {"type": "string"}, "finish_reason": {"type": "string", "enum": ["stop", "length", "content_filter"], "nullable": true},
 				"logprobs": {"type": "object", "nullable": true, "required": ["tokens", "token_logprobs", "top_logprobs", "text_offset"], "properties": {
-					"tokens": {"type": "array", "items": {"type": "string"}}, "token_logprobs": {"type": "array", "items": {"type": "number", "maximum": 0}},
-					"top_logprobs": {"type": "array", "items": {"type": "object", "additionalProperties": {"type": "number", "maximum": 0}}},
+					"tokens": {"type": "array", "items": {"type": "string"}}, "token_logprobs": {"type": "array", "items": {"type": "number", "maximum": 0, "nullable": true}},
+					"top_logprobs": {"type": "array", "items": {"type": "object", "nullable": true, "additionalProperties": {"type": "number", "maximum": 0}}},
 					"text_offset": {"type": "array", "items": {"type": "integer", "minimum": 0}}
 				}}
 			}
@@ -186,6 +186,7 @@ func TestBodiesHaveTheShapeThatOpenAIDescribes(t *testing.T) {
 		for what, a := range map[string]ask{
 			"completion": texted("Once upon a time"), "several": texted([]string{"The", "A"}, "n", 2), "ids": texted([]int{1, 2, 3}, "logprobs", 0),
 			"likeliest": texted([][]int{{1}, {2}}, "logprobs", 3, "temperature", 1), "echo": texted("Once upon a time", "echo", true),
+			"likelihood": texted("Once upon a time", "echo", true, "logprobs", 1, "max_tokens", 0),
 		} {
 			textShape.want(t, what, w.postTo(t, "/v1/completions", a).body)
 			a["stream"], a["stream_options"] = true, usage

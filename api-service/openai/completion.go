@@ -69,6 +69,9 @@ func parseCompletion(fields map[string]json.RawMessage, stream bool, in *strict.
 	case c.bestOf != 0 && c.bestOf != max(1, int64(c.Request.GetN())):
 		return nil, streamerr.InvalidParam("best_of", "best_of is %d, and n %d: all answers are returned, so best_of must be n, or left out", c.bestOf, max(1, c.Request.GetN()))
 	}
+	if most := c.Request.GetSampling().MaxTokens; most != nil && *most == 0 && !c.Request.GetEcho() {
+		return nil, streamerr.InvalidParam(c.maxTokens, "%s is 0; it must be at least 1, except with echo", c.maxTokens)
+	}
 	if c.Request.GetSampling().MaxTokens == nil && !c.unlimited {
 		c.Request.Sampling.MaxTokens, c.defaultTokens = new(uint32(defaultMaxTokens)), true
 	}

@@ -53,9 +53,9 @@ func likelyOf(t *chatv1.TokenLogprob) logprob {
 // of the same length.
 type textLogprobs struct {
 	Tokens  []string             `json:"tokens"`
-	Likely  []float32            `json:"token_logprobs"`
-	Top     []map[string]float32 `json:"top_logprobs"` // the token itself is always in it
-	Offsets []int                `json:"text_offset"`  // in characters, from the beginning of the choice
+	Likely  []*float32           `json:"token_logprobs"` // null for the first token of an echoed prompt
+	Top     []map[string]float32 `json:"top_logprobs"`   // the token itself is always in it
+	Offsets []int                `json:"text_offset"`    // in characters, from the beginning of the choice
 }
 
 // An offset is the position of the next token in a choice's text.
@@ -70,8 +70,15 @@ func (o *offset) take(tokens []*chatv1.TokenLogprob, top, idNames bool) *textLog
 	p := &textLogprobs{Top: []map[string]float32{}}
 	for _, t := range tokens {
 		name := nameOf(t, idNames)
-		p.Tokens, p.Likely = append(p.Tokens, name), append(p.Likely, t.GetLogprob())
-		if top {
+		likely := &t.Logprob
+		if t.GetUnscored() {
+			likely = nil
+		}
+		p.Tokens, p.Likely = append(p.Tokens, name), append(p.Likely, likely)
+		switch {
+		case top && likely == nil:
+			p.Top = append(p.Top, nil)
+		case top:
 			likeliest := map[string]float32{name: t.GetLogprob()}
 			for _, l := range t.GetTop() {
 				name := nameOf(l, idNames)

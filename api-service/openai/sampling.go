@@ -19,13 +19,17 @@ func float(low, high float64, set func(*llmv1.Sampling, float32)) setter {
 }
 
 // setMaxTokens parses the maximum number of tokens. -1 means what the context leaves, and so does 0
-// for a chat.
+// for a chat; for an echo, 0 means the prompt alone.
 func setMaxTokens(c *Chat, param string, raw json.RawMessage) error {
 	if none := string(raw); !c.in.Refuses() && (none == "-1" || none == "0" && !c.completion) {
 		c.unlimited = true
 		return nil
 	}
-	n, err := count(param, raw, 1)
+	least := int64(1)
+	if c.completion {
+		least = 0
+	}
+	n, err := count(param, raw, least)
 	if err != nil {
 		return err
 	}

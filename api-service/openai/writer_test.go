@@ -87,6 +87,24 @@ func several() []*chatv1.GenerateResponse {
 		&llmv1.End{Usage: &llmv1.Usage{PromptTokens: 3, CompletionTokens: 5}})
 }
 
+// TestEchoedPromptBeginsWithoutLogprob: nothing stands before its first token.
+func TestEchoedPromptBeginsWithoutLogprob(t *testing.T) {
+	const body = `{"model":"m","prompt":"an","logprobs":1,"echo":true,"max_tokens":0}`
+	first := token("a", 0)
+	first.Unscored = true
+	stream := items(started, &chatv1.Delta{Text: "an", Logprobs: []*chatv1.TokenLogprob{first, token("n", -1, token("x", -0.5))}}, &llmv1.End{Finish: llmv1.Finish_FINISH_LENGTH, Usage: &llmv1.Usage{PromptTokens: 2}})
+	const want = `"logprobs":{"tokens":["a","n"],"token_logprobs":[null,-1],"top_logprobs":[null,{"n":-1,"x":-0.5}],"text_offset":[0,1]}`
+	if got := string(whole(t, body, openai.ParseCompletion, stream...)); !strings.Contains(got, want) {
+		t.Error(got)
+	}
+	if got := strings.Join(written(t, strings.Replace(body, "{", `{"stream":true,`, 1), openai.ParseCompletion, true, stream...), "\n"); !strings.Contains(got, want) {
+		t.Error(got)
+	}
+	if _, err := openai.ParseCompletion([]byte(`{"model":"m","prompt":"a","max_tokens":0}`), nil); err == nil {
+		t.Error("an answer of no tokens without an echo is accepted")
+	}
+}
+
 func created(t *testing.T, data string) string {
 	t.Helper()
 	before, rest, _ := strings.Cut(data, `"created":`)

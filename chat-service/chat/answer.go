@@ -37,7 +37,7 @@ func (p *tokenPrompt) start(ctx context.Context, worker TokenStarter, req *worke
 	opts := p.postprocess()
 	opts.Reuse = resume != nil // a Starter's items are valid until yield returns
 	a := answerRun{tokenPrompt: p, post: postprocess.New(opts), answered: req.GetPrompt()[len(p.ids):], yield: yield}
-	if len(a.answered) >= p.room {
+	if len(a.answered) >= p.room && !a.awaitsScores() {
 		worker = complete(len(p.ids), p.room).Starter()
 	}
 	ctx = ledger.WithPrompt(ctx, &p.record)
@@ -59,6 +59,7 @@ type answerRun struct {
 	post     *postprocess.Processor
 	answered []uint32 // token ids that another chat-service has delivered
 	begun    bool     // the worker has started the stream
+	echoed   bool     // the prompt was sent, if the answer begins with it
 	yield    func(*chatv1.GenerateResponse, error) bool
 }
 
@@ -68,6 +69,12 @@ func (a *answerRun) carry(ctx context.Context, out *workerv1.GenerateResponse) b
 	if !a.begun && (out.GetTokens() != nil || out.GetEnd() != nil) {
 		a.yield(nil, streamerr.New(streamerr.Internal, "the worker has answered before it has started the stream"))
 		return false
+	}
+	if a.begun && !a.echoed && !a.sendPrompt(out.GetPrompt()) {
+		return false
+	}
+	if a.begun && a.room == 0 {
+		return a.send(nil, a.post.Whole())
 	}
 	switch m := out.GetMessage().(type) {
 	case *workerv1.GenerateResponse_Started:
@@ -128,11 +135,33 @@ func (a *answerRun) begin(started *llmv1.Started) bool {
 		return false
 	}
 	a.post.Started(started.GetPromptTokens())
-	if a.echo != "" && !a.send(postprocess.Delta(a.echo), nil) {
+	if !a.awaitsScores() && !a.sendPrompt(nil) {
 		return false
 	}
 	for ids := range slices.Chunk(a.answered, replayStep) {
 		if !a.send(a.post.Replay(ids)) {
+			return false
+		}
+	}
+	return true
+}
+
+// awaitsScores reports whether the prompt is sent only with the log-probabilities of its tokens. A part
+// that another chat-service has delivered follows the prompt, which it has delivered, too.
+func (a *answerRun) awaitsScores() bool { return a.scored && len(a.answered) == 0 }
+
+// sendPrompt yields the prompt, if the answer begins with it, with the log-probabilities of its tokens if
+// they are known.
+func (a *answerRun) sendPrompt(known *workerv1.PromptLogprobs) bool {
+	a.echoed = true
+	if a.echo == "" {
+		return true
+	}
+	if len(known.GetLogprobs()) != len(a.ids)-1 {
+		return a.send(postprocess.Delta(a.echo), nil)
+	}
+	for delta := range a.post.Echo(a.ids, known) {
+		if !a.send(delta, nil) {
 			return false
 		}
 	}

@@ -220,15 +220,14 @@ func TestBadPromptsAreRefusedByName(t *testing.T) {
 		req   *chatv1.ChatRequest
 		param string
 	}{
-		"both":              {&chatv1.ChatRequest{Prompts: text("a"), Messages: user("x").GetMessages()}, "prompt"},
-		"nothing":           {&chatv1.ChatRequest{Prompts: []*chatv1.Prompt{{}}}, "prompt"},
-		"no ids":            {&chatv1.ChatRequest{Prompts: []*chatv1.Prompt{text("a")[0], {Content: &chatv1.Prompt_Ids{}}}}, "prompt[1]"},
-		"bad UTF-8":         {&chatv1.ChatRequest{Prompts: text("a", "b\xff")}, "prompt[1]"},
-		"too long":          {&chatv1.ChatRequest{Prompts: text(strings.Repeat("word ", 3000))}, "prompt"},
-		"one is too long":   {&chatv1.ChatRequest{StreamId: "s", Prompts: text("a", strings.Repeat("word ", 3000))}, "prompt[1]"},
-		"echo of messages":  {&chatv1.ChatRequest{Echo: true, Messages: user("x").GetMessages()}, "echo"},
-		"echo and logprobs": {&chatv1.ChatRequest{Echo: true, Prompts: text("a"), Sampling: &llmv1.Sampling{Logprobs: new(uint32(0))}}, "echo"},
-		"too many choices":  {&chatv1.ChatRequest{N: 17, Prompts: text("a")}, "n"},
+		"both":             {&chatv1.ChatRequest{Prompts: text("a"), Messages: user("x").GetMessages()}, "prompt"},
+		"nothing":          {&chatv1.ChatRequest{Prompts: []*chatv1.Prompt{{}}}, "prompt"},
+		"no ids":           {&chatv1.ChatRequest{Prompts: []*chatv1.Prompt{text("a")[0], {Content: &chatv1.Prompt_Ids{}}}}, "prompt[1]"},
+		"bad UTF-8":        {&chatv1.ChatRequest{Prompts: text("a", "b\xff")}, "prompt[1]"},
+		"too long":         {&chatv1.ChatRequest{Prompts: text(strings.Repeat("word ", 3000))}, "prompt"},
+		"one is too long":  {&chatv1.ChatRequest{StreamId: "s", Prompts: text("a", strings.Repeat("word ", 3000))}, "prompt[1]"},
+		"echo of messages": {&chatv1.ChatRequest{Echo: true, Messages: user("x").GetMessages()}, "echo"},
+		"too many choices": {&chatv1.ChatRequest{N: 17, Prompts: text("a")}, "n"},
 	} {
 		if _, _, _, err := read(t, chat.New(m, (&parrot{ids: []uint32{1}}).generate), c.req); err == nil || streamerr.As(err).Reason != streamerr.Invalid || streamerr.As(err).Param != c.param {
 			t.Errorf("%s: %v", name, err)

@@ -27,6 +27,7 @@ type tokenPrompt struct {
 	sampling *llmv1.Sampling
 	room     int             // maximum tokens of the answer
 	echo     string          // the text that each answer begins with
+	scored   bool            // echo has the log-probabilities of its tokens
 	from     string          // the field of the prompt: "prompt" or "messages"
 	tools    []*chatv1.Tool  // the tools in the prompt
 	form     *reasoning.Form // how the model marks reasoning apart from its calls; nil if it does not
@@ -71,6 +72,9 @@ func (m *Model) preparePrompt(req *chatv1.ChatRequest, text *chatv1.Prompt) (*to
 	}
 	if !req.GetEcho() {
 		p.echo = ""
+	} else if p.sampling != nil && p.sampling.Logprobs != nil {
+		p.scored, p.sampling = true, proto.CloneOf(p.sampling)
+		p.sampling.PromptLogprobs = true
 	}
 	return p, p.fit()
 }
@@ -195,8 +199,14 @@ func (p *tokenPrompt) fit() error {
 	if ends {
 		p.sampling.StopTokenIds = append(p.sampling.StopTokenIds, m.EOS...)
 	}
-	if asked > 0 {
+	switch {
+	case asked > 0:
 		p.room = min(p.room, asked)
+	case !unlimited && p.req.GetEcho(): // the prompt alone
+		p.room = 0
+		if p.scored {
+			p.sampling.MaxTokens = new(uint32(1)) // of the worker, which reads the prompt
+		}
 	}
 	return nil
 }

@@ -58,9 +58,6 @@ func checkPrompts(req *chatv1.ChatRequest) error {
 	if len(req.GetPrompts()) > 0 && len(req.GetMessages()) > 0 {
 		return streamerr.InvalidParam("prompt", "the request has both messages and a prompt; leave one of them out")
 	}
-	if s := req.GetSampling(); req.GetEcho() && s != nil && s.Logprobs != nil {
-		return streamerr.InvalidParam("echo", "echo and logprobs cannot be combined: prompts have no logprobs here")
-	}
 	if req.GetEcho() && len(req.GetPrompts()) == 0 {
 		return streamerr.InvalidParam("echo", "there is no prompt to echo")
 	}

@@ -1,6 +1,7 @@
 package postprocess
 
 import (
+	"iter"
 	"math"
 	"slices"
 	"strings"
@@ -39,6 +40,33 @@ func (s *speller) spell(t *workerv1.Tokens) []*chatv1.TokenLogprob {
 		s.begun = s.begun || len(one.GetBytes()) > 0
 	}
 	return spelled
+}
+
+// echoStep is the number of a prompt's tokens in one delta.
+const echoStep = 256
+
+// Echo yields the text of a prompt with the log-probabilities of its tokens, which known has from the
+// second one on. The deltas count no tokens.
+func (p *Processor) Echo(ids []uint32, known *workerv1.PromptLogprobs) iter.Seq[*chatv1.GenerateResponse] {
+	return func(yield func(*chatv1.GenerateResponse) bool) {
+		s, decoder := p.speller, p.opts.Tokenizer.NewDecoder(!p.opts.KeepSpecial, p.opts.Shown...)
+		first := s.token(ids[0], 0)
+		first.Unscored = true
+		s.begun = len(first.GetBytes()) > 0
+		all := append([]*chatv1.TokenLogprob{first}, s.spell(&workerv1.Tokens{
+			Ids: ids[1:], Logprobs: known.GetLogprobs(), TopIds: known.GetTopIds(), TopLogprobs: known.GetTopLogprobs(),
+		})...)
+		for len(ids) > 0 {
+			n := min(len(ids), echoStep)
+			p.delta.text = decoder.Next(ids[:n]...)
+			if p.delta.logprobs, all, ids = all[:n:n], all[n:], ids[n:]; len(ids) == 0 {
+				p.delta.text += decoder.Flush()
+			}
+			if !yield(p.delta.message()) {
+				return
+			}
+		}
+	}
 }
 
 // skip skips tokens of the text without log-probabilities.

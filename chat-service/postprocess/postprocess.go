@@ -120,6 +120,11 @@ func (p *Processor) stops() bool { return p.stop != nil || p.opts.Calls != nil &
 // Started sets the number of prompt tokens that the worker reported.
 func (p *Processor) Started(promptTokens uint32) { p.usage.PromptTokens = promptTokens }
 
+// Whole returns the ending of an answer without tokens of its own.
+func (p *Processor) Whole() *chatv1.GenerateResponse {
+	return endMessage(&llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Finish: llmv1.Finish_FINISH_LENGTH, Usage: &p.usage})
+}
+
 // Generated returns the number of tokens of the answer so far.
 func (p *Processor) Generated() int { return int(p.usage.GetCompletionTokens()) }
 

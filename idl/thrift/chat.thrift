@@ -126,7 +126,8 @@ struct ChatRequest {
   8: bool include_stop
   // Whether the text of the answer includes special tokens.
   9: bool keep_special
-  // Whether each answer begins with the text of its prompt. Not with sampling.logprobs.
+  // Whether each answer begins with the text of its prompt. With sampling.logprobs, that text has
+  // the logprobs of the prompt's tokens.
   10: bool echo
   // The tools that the model may call; at most 250.
   13: list<Tool> tools
@@ -227,6 +228,8 @@ struct TokenLogprob {
   4: double logprob
   // The likeliest tokens in its place, likeliest first, each without top.
   5: list<TokenLogprob> top
+  // Whether the token has no log-probability: it is the first of an echoed prompt.
+  6: bool unscored
 }
 
 // ChoiceEnd means that one of several choices is complete. A stream with one choice has only its

@@ -107,6 +107,9 @@ struct Sampling {
   14: optional i64 logprobs
   // The form of the answer; any text if not set.
   15: optional Guide guide
+  // Return the log-probabilities of the prompt's tokens, too, as logprobs says, which must be set. An
+  // answer that continues another one has none.
+  16: bool prompt_logprobs
 }
 
 // Guide lists the allowed forms of an answer: the answer has exactly one of them. The engine

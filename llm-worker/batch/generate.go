@@ -66,7 +66,7 @@ func (l *Loop) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Se
 				if n := int(end.GetTokens()); n > 0 {
 					record.In(n)
 				}
-				yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: end}}, nil)
+				yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: end}, Prompt: s.box.scores()}, nil)
 				return
 			}
 		}

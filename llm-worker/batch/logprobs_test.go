@@ -1,6 +1,7 @@
 package batch_test
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,4 +60,38 @@ func TestLogprobsStayWithTheirTokensForSlowReaders(t *testing.T) {
 			t.Error("the ending does not name the token that ended the answer")
 		}
 	})
+}
+
+// A scoredModel gives each sequence the log-probabilities of its prompt.
+type scoredModel struct{ *countingModel }
+
+func (m scoredModel) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
+	out, err := m.countingModel.Step(ids, out)
+	for i := range out {
+		if out[i].Token <= 1 {
+			out[i].Prompt = &workerv1.PromptLogprobs{Logprobs: []float32{-1}}
+		}
+	}
+	return out, err
+}
+
+// TestScoresOfThePromptComeOnce: beside the first tokens, or beside the end of an answer without tokens.
+func TestScoresOfThePromptComeOnce(t *testing.T) {
+	for _, goal := range []uint32{0, 5} {
+		synctest.Test(t, func(t *testing.T) {
+			loop, _ := run(t, scoredModel{newCounting()}, batch.Options{})
+			var with []string
+			for out, err := range loop.Generate(t.Context(), &workerv1.TokenRequest{Prompt: []uint32{goal}}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if out.GetPrompt() != nil {
+					with = append(with, fmt.Sprintf("%T", out.GetMessage()))
+				}
+			}
+			if want := map[uint32]string{0: "*workerv1.GenerateResponse_End", 5: "*workerv1.GenerateResponse_Tokens"}[goal]; len(with) != 1 || with[0] != want {
+				t.Errorf("%d tokens: the scores are beside %v, want %s", goal, with, want)
+			}
+		})
+	}
 }

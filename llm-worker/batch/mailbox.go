@@ -16,10 +16,11 @@ type mailbox struct {
 
 	mu     sync.Mutex // guards the following fields
 	unread []uint32
-	likely logprobs // of unread, if the request asks for log-probabilities
-	begun  bool     // a token has been put
-	cached *uint32  // prompt tokens found in the KV cache; sent with the next tokens
-	over   string   // the handover, which replaces tokens
+	likely logprobs                 // of unread, if the request asks for log-probabilities
+	begun  bool                     // a token has been put
+	cached *uint32                  // prompt tokens found in the KV cache; sent with the next tokens
+	prompt *workerv1.PromptLogprobs // sent with the next tokens, or with the end
+	over   string                   // the handover, which replaces tokens
 	end    *llmv1.End
 	err    error
 }
@@ -44,6 +45,20 @@ func (b *mailbox) put(out Output) bool {
 	b.mu.Unlock()
 	b.poke()
 	return !full
+}
+
+// score puts the log-probabilities of the prompt.
+func (b *mailbox) score(prompt *workerv1.PromptLogprobs) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.prompt = prompt
+}
+
+// scores takes the log-probabilities of the prompt that no tokens have taken, or nil.
+func (b *mailbox) scores() *workerv1.PromptLogprobs {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.prompt
 }
 
 // hand puts the handover. A stream with a handover has no tokens.
@@ -92,6 +107,7 @@ func (b *mailbox) take() (tokens *workerv1.GenerateResponse, end *llmv1.End, err
 	}
 	if t := tokens.GetTokens(); t != nil {
 		t.CachedTokens, b.cached = b.cached, nil
+		tokens.Prompt, b.prompt = b.prompt, nil
 	}
 	if len(b.unread) > 0 { // the ending follows the rest
 		b.poke()

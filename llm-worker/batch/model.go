@@ -98,6 +98,8 @@ type Output struct {
 	// Logprobs are the requested log-probabilities of the token, or nil. They are valid until the
 	// next Step.
 	Logprobs *Logprobs
+	// Prompt are the requested log-probabilities of the prompt, beside the first token, or nil.
+	Prompt *workerv1.PromptLogprobs
 }
 
 // Logprobs are the log-probability of a token and those of the most likely tokens in its place, the

@@ -128,6 +128,9 @@ func (l *Loop) deliver(out Output, now time.Time) {
 			s.due = now.Add(l.gap)
 		}
 	}
+	if out.Prompt != nil {
+		s.box.score(out.Prompt)
+	}
 	if !out.Hidden && out.Handover == "" && !s.box.put(out) {
 		s.box.close(nil, streamerr.New(streamerr.SlowReader, "more than %d tokens were left unread", l.opts.MaxUnread))
 		l.drop(s)

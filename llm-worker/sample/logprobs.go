@@ -3,6 +3,7 @@ package sample
 import (
 	"math"
 	"slices"
+	"sync"
 
 	"github.com/viterin/vek/vek32"
 
@@ -75,6 +76,30 @@ func (l *logprobFinder) finish(token uint32) *Logprobs {
 	}
 	l.found.Token = bounded(l.raw[token] - norm)
 	return &l.found
+}
+
+// A Scorer finds the Logprobs of tokens that are not drawn: those of a prompt. Several goroutines may
+// use it at a time.
+type Scorer struct{ finders sync.Pool }
+
+// NewScorer returns a Scorer, or nil if p asks for no log-probabilities of the prompt.
+func NewScorer(p *llmv1.Sampling, vocab int) *Scorer {
+	if !p.GetPromptLogprobs() {
+		return nil
+	}
+	return &Scorer{sync.Pool{New: func() any { return newLikely(p, vocab) }}}
+}
+
+// Score passes the Logprobs of token in a place with these logits to found, which does not keep them. The
+// error is ErrLogits.
+func (s *Scorer) Score(logits []float32, token uint32, found func(*Logprobs)) error {
+	l := s.finders.Get().(*logprobFinder) //nolint:forcetypeassert // the pool has nothing else
+	defer s.finders.Put(l)
+	if !l.look(logits) {
+		return ErrLogits
+	}
+	found(l.finish(token))
+	return nil
 }
 
 // mass sums up exp(logit - largest), in groups: float32 alone would lose the total weight of many

@@ -43,6 +43,9 @@ func Validate(p *llmv1.Sampling, vocab int) error {
 			return invalid("stop_token_ids", "stop_token_ids holds %d, but the vocabulary has %d tokens", id, vocab)
 		}
 	}
+	if p.GetPromptLogprobs() && p.Logprobs == nil {
+		return invalid("prompt_logprobs", "prompt_logprobs is set, but not logprobs")
+	}
 	if p.GetLogprobs() > MaxLogprobs {
 		return invalid("logprobs", "logprobs is %d; it must be at most %d", p.GetLogprobs(), MaxLogprobs)
 	}

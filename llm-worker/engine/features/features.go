@@ -35,36 +35,39 @@ const (
 // The rows, in the order of the table.
 var (
 	Embedded = &Row{Title: "embedded", Guides: forms}
-	Sim      = &Row{Title: "sim", Lacks: []string{"logprobs"}, Guides: forms}
-	VLLM     = &Row{Title: "vllm", Upstream: "vllm", Guides: forms}
+	Sim      = &Row{Title: "sim", Lacks: noLogprobs, Guides: forms}
+	VLLM     = &Row{Title: "vllm", Upstream: "vllm", Lacks: []string{"prompt_logprobs"}, Guides: forms}
 	// SGLang's gRPC service has no field for seeds.
-	SGLangGRPC = &Row{Title: "sglang, gRPC", Upstream: "sglang", Lacks: []string{"seed"}, Guides: forms, SampledLogprobs: true}
+	SGLangGRPC = &Row{Title: "sglang, gRPC", Upstream: "sglang", Lacks: []string{"seed", "prompt_logprobs"}, Guides: forms, SampledLogprobs: true}
 	// An SGLang older than XGrammar's structural tags fails on one, so /generate gets only schemas, unless
 	// the server reports a version that knows the tags.
-	SGLangHTTP = &Row{Title: "sglang, HTTP", Upstream: "sglang", Reported: []string{"seed"}, Guides: schema, SampledLogprobs: true}
+	SGLangHTTP = &Row{Title: "sglang, HTTP", Upstream: "sglang", Reported: []string{"seed"}, Lacks: []string{"prompt_logprobs"}, Guides: schema, SampledLogprobs: true}
 
 	// The server's adapters have numbers, and requests names.
-	LlamaCPP = &Row{Title: "llamacpp", Upstream: "llama.cpp", Lacks: []string{"min_tokens", "stop_token_ids"}, Guides: forms}
+	LlamaCPP = &Row{Title: "llamacpp", Upstream: "llama.cpp", Lacks: []string{"min_tokens", "stop_token_ids", "prompt_logprobs"}, Guides: forms}
 	// An adapter is a model of its own there. A trial shows whether the version has log-probabilities.
 	Ollama = &Row{
 		Title: "ollama", Upstream: "ollama", Guides: schema,
-		Lacks: []string{"logit_bias", "min_tokens", "ignore_eos", "stop_token_ids"}, Reported: []string{"logprobs"}, Unsure: ollamaPenalties,
+		Lacks: []string{"logit_bias", "min_tokens", "ignore_eos", "stop_token_ids", "prompt_logprobs"}, Reported: []string{"logprobs"}, Unsure: ollamaPenalties,
 	}
 
-	OpenAIVLLM = &Row{Title: "openai: vLLM", Upstream: "vllm", Guides: forms}
+	OpenAIVLLM = &Row{Title: "openai: vLLM", Upstream: "vllm", Lacks: []string{"prompt_logprobs"}, Guides: forms}
 	// The logprobs of SGLang's /v1/completions have no token ids.
-	OpenAISGLang   = &Row{Title: "SGLang", Upstream: "sglang", Lacks: []string{"logprobs"}, Unsure: []string{"seed"}, Guides: schema}
-	OpenAILlamaCPP = &Row{Title: "llama.cpp", Upstream: "llama.cpp", Lacks: []string{"min_tokens", "stop_token_ids", "logprobs"}, Guides: schema}
+	OpenAISGLang   = &Row{Title: "SGLang", Upstream: "sglang", Lacks: noLogprobs, Unsure: []string{"seed"}, Guides: schema}
+	OpenAILlamaCPP = &Row{Title: "llama.cpp", Upstream: "llama.cpp", Lacks: slices.Concat([]string{"min_tokens", "stop_token_ids"}, noLogprobs), Guides: schema}
 	OpenAIOllama   = &Row{Title: "Ollama", Upstream: "ollama", Lacks: slices.Concat([]string{"logit_bias"}, beyondOpenAI), Unsure: ollamaPenalties}
 	// Another Whence reports the fields that its workers honour.
-	OpenAIWhence = &Row{Title: "Whence", Upstream: "whence", Reported: sample.Fields(), Guides: schema}
+	OpenAIWhence = &Row{Title: "Whence", Upstream: "whence", Reported: sample.Fields(), Lacks: []string{"prompt_logprobs"}, Guides: schema}
 	// A server of no known make gets the fields of OpenAI's API.
 	OpenAIOther = &Row{Title: "others", Upstream: "unknown", Lacks: beyondOpenAI}
 )
 
 // beyondOpenAI are the fields that OpenAI's /v1/completions does not have, and logprobs, which have no
 // token ids there.
-var beyondOpenAI = []string{"top_k", "min_p", "repetition_penalty", "min_tokens", "ignore_eos", "stop_token_ids", "logprobs", "guide"}
+var beyondOpenAI = []string{"top_k", "min_p", "repetition_penalty", "min_tokens", "ignore_eos", "stop_token_ids", "logprobs", "guide", "prompt_logprobs"}
+
+// noLogprobs are the fields that ask for log-probabilities.
+var noLogprobs = []string{"logprobs", "prompt_logprobs"}
 
 // ollamaPenalties are the fields that Ollama passes to llama.cpp, but not to the runner of its own, which
 // runs newer models.

@@ -9,7 +9,7 @@ import (
 )
 
 // forward takes the tile's rows through all layers. It stores the keys and values of all rows in
-// the sequences' blocks, and leaves in l.rows and l.x the rows that end a job. The other rows need
+// the sequences' blocks, and leaves in l.rows and l.x the rows whose last states are needed. The other rows need
 // only keys and values, so they drop out of the last layer once it has them. If all jobs of the tile
 // are abandoned, forward returns early and leaves no rows.
 func (l *lane) forward() {
@@ -44,7 +44,7 @@ func (l *lane) forward() {
 	}
 }
 
-// drop drops the rows that end no job.
+// drop drops the rows whose last states are not needed.
 func (l *lane) drop() {
 	d, kept := l.weights.config.Hidden, 0
 	for i, r := range l.rows {
@@ -100,7 +100,12 @@ func (l *lane) newParts() parts {
 		},
 		choose: func(_, first, last int) {
 			for i := first; i < last; i++ {
-				l.choosing[i].job.choose(l.logits[i*c.Vocab : (i+1)*c.Vocab])
+				row, logits := &l.choosing[i], l.logits[i*c.Vocab:(i+1)*c.Vocab]
+				if s := row.sequence; s.scores(row.position) {
+					s.scored.score(row.position, s.prompt[row.position+1], logits)
+				} else {
+					row.job.choose(logits)
+				}
 			}
 		},
 	}

@@ -57,7 +57,7 @@ type row struct {
 	position int
 	index    int // in the tile
 	job      *job
-	last     bool // the job needs the row's last states
+	last     bool // the row's last states are needed
 }
 
 const (
@@ -107,7 +107,7 @@ func (l *lane) do(jobs []job) {
 		s := j.sequence
 		end := s.read + j.tokens
 		for position := s.read; position < end && j.err == nil && !j.abandoned; position++ {
-			last := position == end-1 && end == s.length() || s.embeds()
+			last := position == end-1 && end == s.length() || s.embeds() || s.scores(position)
 			l.tile = append(l.tile, row{sequence: s, token: s.token(position), position: position, job: j, last: last})
 			if len(l.tile) == tileRows {
 				l.flush()
@@ -184,7 +184,7 @@ func panicked(v any) error {
 	return err
 }
 
-// choose turns the hidden states of rows that end a job into logits, and logits into tokens.
+// choose turns the hidden states of rows into logits, and logits into tokens or scores.
 func (l *lane) choose(rows []row, states []float32) {
 	c := l.weights.config
 	l.normalizeAll(states, l.weights.norm, len(rows))

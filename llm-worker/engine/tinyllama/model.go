@@ -190,6 +190,9 @@ func (m *Model) check(req *workerv1.TokenRequest) error {
 	if err := sample.Validate(req.GetSampling(), m.VocabSize()); err != nil {
 		return err
 	}
+	if err := m.checkScores(req); err != nil {
+		return err
+	}
 	need := m.positions(req)
 	if need <= len(prompt) { // max_tokens is 0, because the context leaves room for one token
 		return streamerr.InvalidParam("generated", "generated is %d and max_tokens %d: there is nothing left to generate", req.GetGenerated(), req.GetSampling().GetMaxTokens())
@@ -248,6 +251,7 @@ func (m *Model) join(id uint64, req *workerv1.TokenRequest, matcher *guide.Match
 	asked, answer := split(req)
 	return m.admit(id, &sequence{
 		prompt: req.GetPrompt(),
+		scored: m.scoresOf(req),
 		answer: make([]uint32, 0, kv.BlockTokens),
 		sampler: sample.New(req.GetSampling(), sample.Sequence{
 			Prompt: asked,

@@ -68,8 +68,10 @@ func (m *Model) share(s *sequence) {
 }
 
 // private reports whether a sequence must not use or fill the prefix cache. The cache has keys
-// and values, but not the hidden states that the mean of a text needs.
-func (m *Model) private(s *sequence) bool { return m.options.NoPrefixCache || s.embeds() }
+// and values, but not the hidden states that the mean of a text and the scores of a prompt need.
+func (m *Model) private(s *sequence) bool {
+	return m.options.NoPrefixCache || s.embeds() || s.scored != nil
+}
 
 // grow makes room for a number of positions of s. As long as there is none, it pauses the sequence
 // that joined last, so that the oldest one always advances. It reports false if that was s itself.

@@ -23,6 +23,7 @@ type sequence struct {
 	cached   int        // tokens of prompt that other sequences had read
 	resumed  bool       // whether it has been paused
 	sampler  *sample.Sampler
+	scored   *scores   // of the prompt; nil for most sequences
 	sum      []float64 // sum of the last hidden states of a text to embed; nil for other sequences
 	summed   int       // positions whose states are in sum
 	read     int       // positions with keys and values in memory
@@ -104,6 +105,9 @@ func (m *Model) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
 	for i := range m.jobs {
 		j := &m.jobs[i]
 		s := j.sequence
+		if s.scored != nil && s.scored.err != nil {
+			j.err = s.scored.err
+		}
 		if j.err != nil { // the job's positions are not counted, so that no other sequence reuses them
 			s.finished = true
 			out = append(out, batch.Output{ID: j.id, Err: failure(j.err)})
@@ -121,10 +125,14 @@ func (m *Model) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
 		}
 		if j.chosen {
 			s.answer, s.finished = append(s.answer, j.choice.Token), j.choice.Finish != llmv1.Finish_FINISH_UNSPECIFIED
-			out = append(out, batch.Output{
+			o := batch.Output{
 				ID: j.id, Token: j.choice.Token, Hidden: j.choice.Hidden, Finish: j.choice.Finish,
 				Cached: uint32(m.Cached(j.id)), Logprobs: (*batch.Logprobs)(j.choice.Logprobs),
-			})
+			}
+			if s.scored != nil && len(s.answer) == 1 {
+				o.Prompt = s.scored.found
+			}
+			out = append(out, o)
 		}
 	}
 	return out, nil

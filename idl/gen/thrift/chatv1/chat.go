@@ -809,11 +809,12 @@ var fieldIDToName_Delta = map[int16]string{
 }
 
 type TokenLogprob struct {
-	Id      int64           `thrift:"id,1" frugal:"1,default,i64" json:"id"`
-	Token   string          `thrift:"token,2" frugal:"2,default,string" json:"token"`
-	Bytes   []byte          `thrift:"bytes,3" frugal:"3,default,binary" json:"bytes"`
-	Logprob float64         `thrift:"logprob,4" frugal:"4,default,double" json:"logprob"`
-	Top     []*TokenLogprob `thrift:"top,5" frugal:"5,default,list<TokenLogprob>" json:"top"`
+	Id       int64           `thrift:"id,1" frugal:"1,default,i64" json:"id"`
+	Token    string          `thrift:"token,2" frugal:"2,default,string" json:"token"`
+	Bytes    []byte          `thrift:"bytes,3" frugal:"3,default,binary" json:"bytes"`
+	Logprob  float64         `thrift:"logprob,4" frugal:"4,default,double" json:"logprob"`
+	Top      []*TokenLogprob `thrift:"top,5" frugal:"5,default,list<TokenLogprob>" json:"top"`
+	Unscored bool            `thrift:"unscored,6" frugal:"6,default,bool" json:"unscored"`
 }
 
 func NewTokenLogprob() *TokenLogprob {
@@ -843,6 +844,10 @@ func (p *TokenLogprob) GetTop() (v []*TokenLogprob) {
 	return p.Top
 }
 
+func (p *TokenLogprob) GetUnscored() (v bool) {
+	return p.Unscored
+}
+
 func (p *TokenLogprob) String() string {
 	if p == nil {
 		return "<nil>"
@@ -856,6 +861,7 @@ var fieldIDToName_TokenLogprob = map[int16]string{
 	3: "bytes",
 	4: "logprob",
 	5: "top",
+	6: "unscored",
 }
 
 type ChoiceEnd struct {

@@ -327,6 +327,7 @@ type Sampling struct {
 	StopTokenIds      []int64           `thrift:"stop_token_ids,13" frugal:"13,default,list<i64>" json:"stop_token_ids"`
 	Logprobs          *int64            `thrift:"logprobs,14,optional" frugal:"14,optional,i64" json:"logprobs,omitempty"`
 	Guide             *Guide            `thrift:"guide,15,optional" frugal:"15,optional,Guide" json:"guide,omitempty"`
+	PromptLogprobs    bool              `thrift:"prompt_logprobs,16" frugal:"16,default,bool" json:"prompt_logprobs"`
 }
 
 func NewSampling() *Sampling {
@@ -456,6 +457,10 @@ func (p *Sampling) GetGuide() (v *Guide) {
 	return p.Guide
 }
 
+func (p *Sampling) GetPromptLogprobs() (v bool) {
+	return p.PromptLogprobs
+}
+
 func (p *Sampling) IsSetTemperature() bool {
 	return p.Temperature != nil
 }
@@ -527,6 +532,7 @@ var fieldIDToName_Sampling = map[int16]string{
 	13: "stop_token_ids",
 	14: "logprobs",
 	15: "guide",
+	16: "prompt_logprobs",
 }
 
 type Guide struct {

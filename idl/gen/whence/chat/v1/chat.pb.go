@@ -646,7 +646,8 @@ type ChatRequest struct {
 	IncludeStop bool `protobuf:"varint,8,opt,name=include_stop,json=includeStop,proto3" json:"include_stop,omitempty"`
 	// Whether the text of the answer includes special tokens.
 	KeepSpecial bool `protobuf:"varint,9,opt,name=keep_special,json=keepSpecial,proto3" json:"keep_special,omitempty"`
-	// Whether each answer begins with the text of its prompt. Not with sampling.logprobs.
+	// Whether each answer begins with the text of its prompt. With sampling.logprobs, that text has
+	// the logprobs of the prompt's tokens.
 	Echo bool `protobuf:"varint,10,opt,name=echo,proto3" json:"echo,omitempty"`
 	// The tools that the model may call; at most 250.
 	Tools []*Tool `protobuf:"bytes,13,rep,name=tools,proto3" json:"tools,omitempty"`
@@ -1174,7 +1175,9 @@ type TokenLogprob struct {
 	// The natural logarithm of the token's probability.
 	Logprob float32 `protobuf:"fixed32,4,opt,name=logprob,proto3" json:"logprob,omitempty"`
 	// The likeliest tokens in its place, likeliest first, each without top.
-	Top           []*TokenLogprob `protobuf:"bytes,5,rep,name=top,proto3" json:"top,omitempty"`
+	Top []*TokenLogprob `protobuf:"bytes,5,rep,name=top,proto3" json:"top,omitempty"`
+	// Whether the token has no log-probability: it is the first of an echoed prompt.
+	Unscored      bool `protobuf:"varint,6,opt,name=unscored,proto3" json:"unscored,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1242,6 +1245,13 @@ func (x *TokenLogprob) GetTop() []*TokenLogprob {
 		return x.Top
 	}
 	return nil
+}
+
+func (x *TokenLogprob) GetUnscored() bool {
+	if x != nil {
+		return x.Unscored
+	}
+	return false
 }
 
 // ChoiceEnd means that one of several choices is complete. A stream with one choice has only its
@@ -3751,13 +3761,14 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\rcached_tokens\x18\x0e \x01(\rH\x00R\fcachedTokens\x88\x01\x01\x12\x12\n" +
 	"\x04last\x18\x0f \x01(\bR\x04lastB\x10\n" +
 	"\x0e_cached_tokensJ\x04\b\x05\x10\n" +
-	"\"\x94\x01\n" +
+	"\"\xb0\x01\n" +
 	"\fTokenLogprob\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\tR\x05token\x12\x14\n" +
 	"\x05bytes\x18\x03 \x01(\fR\x05bytes\x12\x18\n" +
 	"\alogprob\x18\x04 \x01(\x02R\alogprob\x12.\n" +
-	"\x03top\x18\x05 \x03(\v2\x1c.whence.chat.v1.TokenLogprobR\x03top\"\xf5\x01\n" +
+	"\x03top\x18\x05 \x03(\v2\x1c.whence.chat.v1.TokenLogprobR\x03top\x12\x1a\n" +
+	"\bunscored\x18\x06 \x01(\bR\bunscored\"\xf5\x01\n" +
 	"\tChoiceEnd\x12\x16\n" +
 	"\x06choice\x18\x01 \x01(\rR\x06choice\x12-\n" +
 	"\x06finish\x18\x02 \x01(\x0e2\x15.whence.llm.v1.FinishR\x06finish\x12!\n" +

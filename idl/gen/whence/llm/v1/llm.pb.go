@@ -395,9 +395,12 @@ type Sampling struct {
 	// temperature, penalties and every other field of this message. Not set: return none.
 	Logprobs *uint32 `protobuf:"varint,14,opt,name=logprobs,proto3,oneof" json:"logprobs,omitempty"`
 	// The form of the answer; any text if not set.
-	Guide         *Guide `protobuf:"bytes,15,opt,name=guide,proto3" json:"guide,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Guide *Guide `protobuf:"bytes,15,opt,name=guide,proto3" json:"guide,omitempty"`
+	// Return the log-probabilities of the prompt's tokens, too, as logprobs says, which must be set. An
+	// answer that continues another one has none.
+	PromptLogprobs bool `protobuf:"varint,16,opt,name=prompt_logprobs,json=promptLogprobs,proto3" json:"prompt_logprobs,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Sampling) Reset() {
@@ -533,6 +536,13 @@ func (x *Sampling) GetGuide() *Guide {
 		return x.Guide
 	}
 	return nil
+}
+
+func (x *Sampling) GetPromptLogprobs() bool {
+	if x != nil {
+		return x.PromptLogprobs
+	}
+	return false
 }
 
 // Guide lists the allowed forms of an answer: the answer has exactly one of them. The engine
@@ -1747,7 +1757,7 @@ var File_whence_llm_v1_llm_proto protoreflect.FileDescriptor
 
 const file_whence_llm_v1_llm_proto_rawDesc = "" +
 	"\n" +
-	"\x17whence/llm/v1/llm.proto\x12\rwhence.llm.v1\x1a\x1dwhence/stream/v1/stream.proto\"\xb1\x06\n" +
+	"\x17whence/llm/v1/llm.proto\x12\rwhence.llm.v1\x1a\x1dwhence/stream/v1/stream.proto\"\xda\x06\n" +
 	"\bSampling\x12%\n" +
 	"\vtemperature\x18\x01 \x01(\x02H\x00R\vtemperature\x88\x01\x01\x12\x18\n" +
 	"\x05top_p\x18\x02 \x01(\x02H\x01R\x04topP\x88\x01\x01\x12\x18\n" +
@@ -1769,7 +1779,8 @@ const file_whence_llm_v1_llm_proto_rawDesc = "" +
 	"\x0estop_token_ids\x18\r \x03(\rR\fstopTokenIds\x12\x1f\n" +
 	"\blogprobs\x18\x0e \x01(\rH\n" +
 	"R\blogprobs\x88\x01\x01\x12*\n" +
-	"\x05guide\x18\x0f \x01(\v2\x14.whence.llm.v1.GuideR\x05guide\x1a<\n" +
+	"\x05guide\x18\x0f \x01(\v2\x14.whence.llm.v1.GuideR\x05guide\x12'\n" +
+	"\x0fprompt_logprobs\x18\x10 \x01(\bR\x0epromptLogprobs\x1a<\n" +
 	"\x0eLogitBiasEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\rR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x02R\x05value:\x028\x01B\x0e\n" +

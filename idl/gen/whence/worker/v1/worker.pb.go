@@ -491,6 +491,71 @@ func (x *Tokens) GetCachedTokens() uint32 {
 	return 0
 }
 
+// PromptLogprobs are the log-probabilities of a prompt's tokens from the second one on: nothing
+// stands before the first. The fields are those of Tokens.
+type PromptLogprobs struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each token.
+	Logprobs []float32 `protobuf:"fixed32,1,rep,packed,name=logprobs,proto3" json:"logprobs,omitempty"`
+	// The likeliest tokens in each token's place, likeliest first, the same number for each.
+	TopIds []uint32 `protobuf:"varint,2,rep,packed,name=top_ids,json=topIds,proto3" json:"top_ids,omitempty"`
+	// The log-probabilities of top_ids.
+	TopLogprobs   []float32 `protobuf:"fixed32,3,rep,packed,name=top_logprobs,json=topLogprobs,proto3" json:"top_logprobs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PromptLogprobs) Reset() {
+	*x = PromptLogprobs{}
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PromptLogprobs) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PromptLogprobs) ProtoMessage() {}
+
+func (x *PromptLogprobs) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PromptLogprobs.ProtoReflect.Descriptor instead.
+func (*PromptLogprobs) Descriptor() ([]byte, []int) {
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *PromptLogprobs) GetLogprobs() []float32 {
+	if x != nil {
+		return x.Logprobs
+	}
+	return nil
+}
+
+func (x *PromptLogprobs) GetTopIds() []uint32 {
+	if x != nil {
+		return x.TopIds
+	}
+	return nil
+}
+
+func (x *PromptLogprobs) GetTopLogprobs() []float32 {
+	if x != nil {
+		return x.TopLogprobs
+	}
+	return nil
+}
+
 // GenerateResponse is one event of a stream.
 type GenerateResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -500,14 +565,16 @@ type GenerateResponse struct {
 	//	*GenerateResponse_Tokens
 	//	*GenerateResponse_End
 	//	*GenerateResponse_Handover
-	Message       isGenerateResponse_Message `protobuf_oneof:"message"`
+	Message isGenerateResponse_Message `protobuf_oneof:"message"`
+	// If sampling.prompt_logprobs is set, beside the first Tokens, or beside an End without Tokens.
+	Prompt        *PromptLogprobs `protobuf:"bytes,5,opt,name=prompt,proto3" json:"prompt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GenerateResponse) Reset() {
 	*x = GenerateResponse{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[5]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -519,7 +586,7 @@ func (x *GenerateResponse) String() string {
 func (*GenerateResponse) ProtoMessage() {}
 
 func (x *GenerateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[5]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -532,7 +599,7 @@ func (x *GenerateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateResponse.ProtoReflect.Descriptor instead.
 func (*GenerateResponse) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{5}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GenerateResponse) GetMessage() isGenerateResponse_Message {
@@ -574,6 +641,13 @@ func (x *GenerateResponse) GetHandover() *Handover {
 		if x, ok := x.Message.(*GenerateResponse_Handover); ok {
 			return x.Handover
 		}
+	}
+	return nil
+}
+
+func (x *GenerateResponse) GetPrompt() *PromptLogprobs {
+	if x != nil {
+		return x.Prompt
 	}
 	return nil
 }
@@ -631,7 +705,7 @@ type EmbedRequest struct {
 
 func (x *EmbedRequest) Reset() {
 	*x = EmbedRequest{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[6]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -643,7 +717,7 @@ func (x *EmbedRequest) String() string {
 func (*EmbedRequest) ProtoMessage() {}
 
 func (x *EmbedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[6]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -656,7 +730,7 @@ func (x *EmbedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EmbedRequest.ProtoReflect.Descriptor instead.
 func (*EmbedRequest) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{6}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *EmbedRequest) GetStreamId() string {
@@ -705,7 +779,7 @@ type TokenIds struct {
 
 func (x *TokenIds) Reset() {
 	*x = TokenIds{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[7]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -717,7 +791,7 @@ func (x *TokenIds) String() string {
 func (*TokenIds) ProtoMessage() {}
 
 func (x *TokenIds) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[7]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -730,7 +804,7 @@ func (x *TokenIds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenIds.ProtoReflect.Descriptor instead.
 func (*TokenIds) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{7}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *TokenIds) GetIds() []uint32 {
@@ -755,7 +829,7 @@ type EmbedResponse struct {
 
 func (x *EmbedResponse) Reset() {
 	*x = EmbedResponse{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[8]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -767,7 +841,7 @@ func (x *EmbedResponse) String() string {
 func (*EmbedResponse) ProtoMessage() {}
 
 func (x *EmbedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[8]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -780,7 +854,7 @@ func (x *EmbedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EmbedResponse.ProtoReflect.Descriptor instead.
 func (*EmbedResponse) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{8}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *EmbedResponse) GetEmbeddings() []*v1.Embedding {
@@ -813,7 +887,7 @@ type InfoRequest struct {
 
 func (x *InfoRequest) Reset() {
 	*x = InfoRequest{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[9]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -825,7 +899,7 @@ func (x *InfoRequest) String() string {
 func (*InfoRequest) ProtoMessage() {}
 
 func (x *InfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[9]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -838,7 +912,7 @@ func (x *InfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoRequest.ProtoReflect.Descriptor instead.
 func (*InfoRequest) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{9}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{10}
 }
 
 // StopRequest names a stream.
@@ -852,7 +926,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[10]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -864,7 +938,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[10]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -877,7 +951,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{10}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StopRequest) GetStream() *v11.StopStreamRequest {
@@ -898,7 +972,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[11]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -910,7 +984,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[11]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -923,7 +997,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{11}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StopResponse) GetStream() *v11.StopStreamResponse {
@@ -942,7 +1016,7 @@ type KVEventsRequest struct {
 
 func (x *KVEventsRequest) Reset() {
 	*x = KVEventsRequest{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[12]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -954,7 +1028,7 @@ func (x *KVEventsRequest) String() string {
 func (*KVEventsRequest) ProtoMessage() {}
 
 func (x *KVEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[12]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -967,7 +1041,7 @@ func (x *KVEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KVEventsRequest.ProtoReflect.Descriptor instead.
 func (*KVEventsRequest) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{12}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{13}
 }
 
 // KVEventsResponse is a change of the KV cache. A block's name is its chained hash, the same on all
@@ -990,7 +1064,7 @@ type KVEventsResponse struct {
 
 func (x *KVEventsResponse) Reset() {
 	*x = KVEventsResponse{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1002,7 +1076,7 @@ func (x *KVEventsResponse) String() string {
 func (*KVEventsResponse) ProtoMessage() {}
 
 func (x *KVEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1015,7 +1089,7 @@ func (x *KVEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KVEventsResponse.ProtoReflect.Descriptor instead.
 func (*KVEventsResponse) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{13}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *KVEventsResponse) GetSequence() uint64 {
@@ -1088,12 +1162,17 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\atop_ids\x18\x03 \x03(\rR\x06topIds\x12!\n" +
 	"\ftop_logprobs\x18\x04 \x03(\x02R\vtopLogprobs\x12(\n" +
 	"\rcached_tokens\x18\x05 \x01(\rH\x00R\fcachedTokens\x88\x01\x01B\x10\n" +
-	"\x0e_cached_tokens\"\xe7\x01\n" +
+	"\x0e_cached_tokens\"h\n" +
+	"\x0ePromptLogprobs\x12\x1a\n" +
+	"\blogprobs\x18\x01 \x03(\x02R\blogprobs\x12\x17\n" +
+	"\atop_ids\x18\x02 \x03(\rR\x06topIds\x12!\n" +
+	"\ftop_logprobs\x18\x03 \x03(\x02R\vtopLogprobs\"\xa1\x02\n" +
 	"\x10GenerateResponse\x122\n" +
 	"\astarted\x18\x01 \x01(\v2\x16.whence.llm.v1.StartedH\x00R\astarted\x122\n" +
 	"\x06tokens\x18\x02 \x01(\v2\x18.whence.worker.v1.TokensH\x00R\x06tokens\x12&\n" +
 	"\x03end\x18\x03 \x01(\v2\x12.whence.llm.v1.EndH\x00R\x03end\x128\n" +
-	"\bhandover\x18\x04 \x01(\v2\x1a.whence.worker.v1.HandoverH\x00R\bhandoverB\t\n" +
+	"\bhandover\x18\x04 \x01(\v2\x1a.whence.worker.v1.HandoverH\x00R\bhandover\x128\n" +
+	"\x06prompt\x18\x05 \x01(\v2 .whence.worker.v1.PromptLogprobsR\x06promptB\t\n" +
 	"\amessage\"\xdb\x01\n" +
 	"\fEmbedRequest\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
@@ -1142,65 +1221,67 @@ func file_whence_worker_v1_worker_proto_rawDescGZIP() []byte {
 	return file_whence_worker_v1_worker_proto_rawDescData
 }
 
-var file_whence_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_whence_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_whence_worker_v1_worker_proto_goTypes = []any{
 	(*TokenRequest)(nil),           // 0: whence.worker.v1.TokenRequest
 	(*KVTransfer)(nil),             // 1: whence.worker.v1.KVTransfer
 	(*Handover)(nil),               // 2: whence.worker.v1.Handover
 	(*GenerateRequest)(nil),        // 3: whence.worker.v1.GenerateRequest
 	(*Tokens)(nil),                 // 4: whence.worker.v1.Tokens
-	(*GenerateResponse)(nil),       // 5: whence.worker.v1.GenerateResponse
-	(*EmbedRequest)(nil),           // 6: whence.worker.v1.EmbedRequest
-	(*TokenIds)(nil),               // 7: whence.worker.v1.TokenIds
-	(*EmbedResponse)(nil),          // 8: whence.worker.v1.EmbedResponse
-	(*InfoRequest)(nil),            // 9: whence.worker.v1.InfoRequest
-	(*StopRequest)(nil),            // 10: whence.worker.v1.StopRequest
-	(*StopResponse)(nil),           // 11: whence.worker.v1.StopResponse
-	(*KVEventsRequest)(nil),        // 12: whence.worker.v1.KVEventsRequest
-	(*KVEventsResponse)(nil),       // 13: whence.worker.v1.KVEventsResponse
-	(*v1.Sampling)(nil),            // 14: whence.llm.v1.Sampling
-	(*v1.Claim)(nil),               // 15: whence.llm.v1.Claim
-	(*v1.Image)(nil),               // 16: whence.llm.v1.Image
-	(*v11.Stop)(nil),               // 17: whence.stream.v1.Stop
-	(*v1.Started)(nil),             // 18: whence.llm.v1.Started
-	(*v1.End)(nil),                 // 19: whence.llm.v1.End
-	(*v1.Embedding)(nil),           // 20: whence.llm.v1.Embedding
-	(*v11.StopStreamRequest)(nil),  // 21: whence.stream.v1.StopStreamRequest
-	(*v11.StopStreamResponse)(nil), // 22: whence.stream.v1.StopStreamResponse
-	(*v1.WorkerInfo)(nil),          // 23: whence.llm.v1.WorkerInfo
+	(*PromptLogprobs)(nil),         // 5: whence.worker.v1.PromptLogprobs
+	(*GenerateResponse)(nil),       // 6: whence.worker.v1.GenerateResponse
+	(*EmbedRequest)(nil),           // 7: whence.worker.v1.EmbedRequest
+	(*TokenIds)(nil),               // 8: whence.worker.v1.TokenIds
+	(*EmbedResponse)(nil),          // 9: whence.worker.v1.EmbedResponse
+	(*InfoRequest)(nil),            // 10: whence.worker.v1.InfoRequest
+	(*StopRequest)(nil),            // 11: whence.worker.v1.StopRequest
+	(*StopResponse)(nil),           // 12: whence.worker.v1.StopResponse
+	(*KVEventsRequest)(nil),        // 13: whence.worker.v1.KVEventsRequest
+	(*KVEventsResponse)(nil),       // 14: whence.worker.v1.KVEventsResponse
+	(*v1.Sampling)(nil),            // 15: whence.llm.v1.Sampling
+	(*v1.Claim)(nil),               // 16: whence.llm.v1.Claim
+	(*v1.Image)(nil),               // 17: whence.llm.v1.Image
+	(*v11.Stop)(nil),               // 18: whence.stream.v1.Stop
+	(*v1.Started)(nil),             // 19: whence.llm.v1.Started
+	(*v1.End)(nil),                 // 20: whence.llm.v1.End
+	(*v1.Embedding)(nil),           // 21: whence.llm.v1.Embedding
+	(*v11.StopStreamRequest)(nil),  // 22: whence.stream.v1.StopStreamRequest
+	(*v11.StopStreamResponse)(nil), // 23: whence.stream.v1.StopStreamResponse
+	(*v1.WorkerInfo)(nil),          // 24: whence.llm.v1.WorkerInfo
 }
 var file_whence_worker_v1_worker_proto_depIdxs = []int32{
-	14, // 0: whence.worker.v1.TokenRequest.sampling:type_name -> whence.llm.v1.Sampling
-	15, // 1: whence.worker.v1.TokenRequest.claim:type_name -> whence.llm.v1.Claim
+	15, // 0: whence.worker.v1.TokenRequest.sampling:type_name -> whence.llm.v1.Sampling
+	16, // 1: whence.worker.v1.TokenRequest.claim:type_name -> whence.llm.v1.Claim
 	1,  // 2: whence.worker.v1.TokenRequest.kv_transfer:type_name -> whence.worker.v1.KVTransfer
-	16, // 3: whence.worker.v1.TokenRequest.images:type_name -> whence.llm.v1.Image
+	17, // 3: whence.worker.v1.TokenRequest.images:type_name -> whence.llm.v1.Image
 	0,  // 4: whence.worker.v1.GenerateRequest.tokens:type_name -> whence.worker.v1.TokenRequest
-	17, // 5: whence.worker.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
-	18, // 6: whence.worker.v1.GenerateResponse.started:type_name -> whence.llm.v1.Started
+	18, // 5: whence.worker.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
+	19, // 6: whence.worker.v1.GenerateResponse.started:type_name -> whence.llm.v1.Started
 	4,  // 7: whence.worker.v1.GenerateResponse.tokens:type_name -> whence.worker.v1.Tokens
-	19, // 8: whence.worker.v1.GenerateResponse.end:type_name -> whence.llm.v1.End
+	20, // 8: whence.worker.v1.GenerateResponse.end:type_name -> whence.llm.v1.End
 	2,  // 9: whence.worker.v1.GenerateResponse.handover:type_name -> whence.worker.v1.Handover
-	7,  // 10: whence.worker.v1.EmbedRequest.inputs:type_name -> whence.worker.v1.TokenIds
-	15, // 11: whence.worker.v1.EmbedRequest.claim:type_name -> whence.llm.v1.Claim
-	20, // 12: whence.worker.v1.EmbedResponse.embeddings:type_name -> whence.llm.v1.Embedding
-	19, // 13: whence.worker.v1.EmbedResponse.end:type_name -> whence.llm.v1.End
-	21, // 14: whence.worker.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
-	22, // 15: whence.worker.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
-	3,  // 16: whence.worker.v1.Worker.Generate:input_type -> whence.worker.v1.GenerateRequest
-	6,  // 17: whence.worker.v1.Worker.Embed:input_type -> whence.worker.v1.EmbedRequest
-	9,  // 18: whence.worker.v1.Worker.Info:input_type -> whence.worker.v1.InfoRequest
-	10, // 19: whence.worker.v1.Worker.Stop:input_type -> whence.worker.v1.StopRequest
-	12, // 20: whence.worker.v1.Worker.KVEvents:input_type -> whence.worker.v1.KVEventsRequest
-	5,  // 21: whence.worker.v1.Worker.Generate:output_type -> whence.worker.v1.GenerateResponse
-	8,  // 22: whence.worker.v1.Worker.Embed:output_type -> whence.worker.v1.EmbedResponse
-	23, // 23: whence.worker.v1.Worker.Info:output_type -> whence.llm.v1.WorkerInfo
-	11, // 24: whence.worker.v1.Worker.Stop:output_type -> whence.worker.v1.StopResponse
-	13, // 25: whence.worker.v1.Worker.KVEvents:output_type -> whence.worker.v1.KVEventsResponse
-	21, // [21:26] is the sub-list for method output_type
-	16, // [16:21] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	5,  // 10: whence.worker.v1.GenerateResponse.prompt:type_name -> whence.worker.v1.PromptLogprobs
+	8,  // 11: whence.worker.v1.EmbedRequest.inputs:type_name -> whence.worker.v1.TokenIds
+	16, // 12: whence.worker.v1.EmbedRequest.claim:type_name -> whence.llm.v1.Claim
+	21, // 13: whence.worker.v1.EmbedResponse.embeddings:type_name -> whence.llm.v1.Embedding
+	20, // 14: whence.worker.v1.EmbedResponse.end:type_name -> whence.llm.v1.End
+	22, // 15: whence.worker.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
+	23, // 16: whence.worker.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
+	3,  // 17: whence.worker.v1.Worker.Generate:input_type -> whence.worker.v1.GenerateRequest
+	7,  // 18: whence.worker.v1.Worker.Embed:input_type -> whence.worker.v1.EmbedRequest
+	10, // 19: whence.worker.v1.Worker.Info:input_type -> whence.worker.v1.InfoRequest
+	11, // 20: whence.worker.v1.Worker.Stop:input_type -> whence.worker.v1.StopRequest
+	13, // 21: whence.worker.v1.Worker.KVEvents:input_type -> whence.worker.v1.KVEventsRequest
+	6,  // 22: whence.worker.v1.Worker.Generate:output_type -> whence.worker.v1.GenerateResponse
+	9,  // 23: whence.worker.v1.Worker.Embed:output_type -> whence.worker.v1.EmbedResponse
+	24, // 24: whence.worker.v1.Worker.Info:output_type -> whence.llm.v1.WorkerInfo
+	12, // 25: whence.worker.v1.Worker.Stop:output_type -> whence.worker.v1.StopResponse
+	14, // 26: whence.worker.v1.Worker.KVEvents:output_type -> whence.worker.v1.KVEventsResponse
+	22, // [22:27] is the sub-list for method output_type
+	17, // [17:22] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_whence_worker_v1_worker_proto_init() }
@@ -1217,20 +1298,20 @@ func file_whence_worker_v1_worker_proto_init() {
 		(*GenerateRequest_Stop)(nil),
 	}
 	file_whence_worker_v1_worker_proto_msgTypes[4].OneofWrappers = []any{}
-	file_whence_worker_v1_worker_proto_msgTypes[5].OneofWrappers = []any{
+	file_whence_worker_v1_worker_proto_msgTypes[6].OneofWrappers = []any{
 		(*GenerateResponse_Started)(nil),
 		(*GenerateResponse_Tokens)(nil),
 		(*GenerateResponse_End)(nil),
 		(*GenerateResponse_Handover)(nil),
 	}
-	file_whence_worker_v1_worker_proto_msgTypes[6].OneofWrappers = []any{}
+	file_whence_worker_v1_worker_proto_msgTypes[7].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_whence_worker_v1_worker_proto_rawDesc), len(file_whence_worker_v1_worker_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
