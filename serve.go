@@ -52,6 +52,8 @@ func (c *config) flags(fs *flag.FlagSet) {
 	process.TimerFlags(fs, &c.timers)
 	fs.DurationVar(&c.grace, "drain", edge.DefaultGrace, "how long live streams may finish after the first signal; a second signal ends them at once")
 	flags.Group(fs, flags.Timeouts)
+	fs.BoolVar(&c.edge.PoolMetrics, "pool-metrics", false, "serve the engine's load at /metrics of the public listener, under vLLM's names and without a key, so that the endpoint picker of a Kubernetes InferencePool can read it")
+	flags.Group(fs, flags.Observability)
 	c.server.ModelFlags(fs)
 	c.engine.EngineFlags(fs)
 	c.edge.HTTPFlags(fs)
@@ -62,6 +64,7 @@ func allInOne() *cli.Service {
 	var c config
 	return &cli.Service{
 		Name: "whence", Listen: edge.DefaultListen, Flags: c.flags, LibraryLog: edge.LogTo, Pages: c.edge.Admin.On, Check: c.check,
+		Measured: func() bool { return c.edge.PoolMetrics },
 		Run: func(ctx context.Context, ln net.Listener, log *slog.Logger, out observe.Outputs) error {
 			c.edge.Metrics, c.server.Metrics, c.engine.Metrics = out.Metrics, out.Metrics, out.Metrics
 			c.edge.Traces, c.server.Traces, c.engine.Traces = out.Traces, out.Traces, out.Traces

@@ -27,7 +27,7 @@ var ports = map[string]string{"api-service": "8080", "chat-service": "8081", "ll
 
 var inHelp = regexp.MustCompile(`(?m)^  --(\S+)`)
 
-// helps runs each service and the gateway with --help and returns its flags.
+// helps runs each service, the gateway and the whole path with --help and returns its flags.
 var helps = sync.OnceValues(func() (map[string][]string, error) {
 	dir, err := os.MkdirTemp("", "whence-deploy-")
 	if err != nil {
@@ -40,7 +40,7 @@ var helps = sync.OnceValues(func() (map[string][]string, error) {
 		return nil, fmt.Errorf("%w\n%s", err, out)
 	}
 	flags := map[string][]string{}
-	commands := map[string][]string{"gateway": {"whence", "gateway"}}
+	commands := map[string][]string{"gateway": {"whence", "gateway"}, "serve": {"whence", "serve"}}
 	for service := range ports {
 		commands[service] = []string{service}
 	}

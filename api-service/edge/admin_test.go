@@ -238,3 +238,20 @@ func TestAdminListenerBoundsConnections(t *testing.T) {
 		})
 	}
 }
+
+// TestPoolMetricsNeedNoKey: on the public listener alone, and only if they are asked for. The admin
+// listener still has all metrics.
+func TestPoolMetricsNeedNoKey(t *testing.T) {
+	keyed := keyFile(t, twoTenants)
+	url, port := startWithAdmin(t, "127.0.0.1:0", func(c *edge.Config) {
+		keyed(c)
+		c.PoolMetrics = true
+	})
+	if text := whole(t, ask(t, "GET", url+"/metrics", "")); !strings.Contains(text, "vllm:num_requests_waiting 0") || strings.Contains(text, "whence_") {
+		t.Error(text)
+	}
+	if text := whole(t, ask(t, "GET", "http://127.0.0.1:"+port+"/metrics", "")); !strings.Contains(text, "whence_streams_live") {
+		t.Error(text)
+	}
+	probe{"GET", "/v1/models", "", 401}.check(t, url)
+}

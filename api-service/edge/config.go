@@ -82,13 +82,16 @@ type Config struct {
 	// TrustForwarded takes the last address of X-Forwarded-For as the client's address. It requires
 	// that all connections come from a trusted proxy.
 	TrustForwarded bool
-	Connections    connlimit.Config    // bounds those of the public listener, and names proxies
-	Metrics        *metrics.Metrics    // nil for none
-	Traces         *streamtrace.Tracer // nil for none
-	Usage          *usage.Log          // nil for none
-	Grace          time.Duration       // for streams that run when the process drains
-	MTLS           mtls.Config         // of the connections to chat-services
-	Link           bool                // streams go over the links of chat-services that have them
+	Connections    connlimit.Config // bounds those of the public listener, and names proxies
+	// PoolMetrics serves the load of the process to endpoint pickers on the public listener (see
+	// metrics.Pool). It needs Metrics.
+	PoolMetrics bool
+	Metrics     *metrics.Metrics    // nil for none
+	Traces      *streamtrace.Tracer // nil for none
+	Usage       *usage.Log          // nil for none
+	Grace       time.Duration       // for streams that run when the process drains
+	MTLS        mtls.Config         // of the connections to chat-services
+	Link        bool                // streams go over the links of chat-services that have them
 	// Connect connects to a chat-service, for programs with their own transport; nil means Kitex
 	// clients.
 	Connect chats.Connect

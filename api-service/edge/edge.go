@@ -20,6 +20,7 @@ import (
 
 	"github.com/cloudwego/hertz/pkg/app"
 	"github.com/cloudwego/hertz/pkg/app/server"
+	"github.com/cloudwego/hertz/pkg/common/adaptor"
 	hertzconfig "github.com/cloudwego/hertz/pkg/common/config"
 	"github.com/cloudwego/hertz/pkg/common/hlog"
 	"github.com/cloudwego/hertz/pkg/common/tracer/stats"
@@ -347,6 +348,9 @@ func (e *Edge) routes(h *server.Hertz, g *gate.Gate) {
 	h.POST("/v1/streams/:id/seen", e.reports.Seen)
 	e.operator.Routes(h)
 	e.storage.Routes(h)
+	if e.config.PoolMetrics && e.config.Metrics != nil {
+		h.GET("/metrics", adaptor.HertzHandler(e.config.Metrics.Pool()))
+	}
 	e.lastRoutes(h, e.guard)
 }
 

@@ -18,6 +18,9 @@ import (
 // for routes that need no key and for read tokens. The operator's key passes as well; handlers decide what it allows.
 func (e *Edge) authenticate(guard *access.Guard) app.HandlerFunc {
 	open := map[string]bool{"/healthz": true, "/readyz": true, "/health": true, "/ping": true, "/version": true, "/api/version": true}
+	if e.config.PoolMetrics {
+		open["/metrics"] = guard == e.guard
+	}
 	if e.hasConsole(guard) {
 		open[pages.IconByHabit] = true
 		for _, f := range web.Files() {

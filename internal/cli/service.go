@@ -29,6 +29,8 @@ type Service struct {
 	// Pages reports whether Run serves the pages of its metrics on a listener of its own; nil means
 	// that it does not.
 	Pages func() bool
+	// Measured reports whether Run itself needs the metrics; nil means that it does not.
+	Measured func() bool
 	// Run serves until ctx is done and the streams have drained.
 	Run func(ctx context.Context, ln net.Listener, log *slog.Logger, out observe.Outputs) error
 }
@@ -49,6 +51,7 @@ func (s *Service) Attach(cmd *cobra.Command) {
 			return &configError{err}
 		}
 		watched.Metrics.Elsewhere = s.Pages != nil && s.Pages()
+		watched.Metrics.Measured = s.Measured != nil && s.Measured()
 		if err := watched.Validate(); err != nil {
 			return &configError{err}
 		}

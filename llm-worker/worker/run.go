@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -177,8 +178,10 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 		generate = c.Stage(generate)
 	}
 	unwatch, err := hop.Load(func() metrics.Load {
-		l := e.info().GetLoad()
+		info := e.info()
+		l := info.GetLoad()
 		return metrics.Load{
+			Model: cmp.Or(e.model, info.GetModel()), Block: int64(info.GetKvBlockSize()),
 			Running: int64(l.GetRunning()), Queued: int64(l.GetQueued()),
 			KVUsed: int64(l.GetKvUsedTokens()), KVLimit: int64(l.GetKvTotalTokens()), KVCached: int64(l.GetKvCachedTokens()),
 		}

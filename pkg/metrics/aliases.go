@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,8 +12,8 @@ import (
 // aliased are the names under which vLLM has some of our metrics. Tools that know only vLLM, such as
 // inference-perf and the endpoint picker of llm-d, read those.
 var aliased = map[string][]string{
-	"whence_streams_running":                      {"vllm:num_requests_running"},
-	"whence_streams_queued":                       {"vllm:num_requests_waiting"},
+	"whence_streams_running":                      {vllmRunning},
+	"whence_streams_queued":                       {vllmWaiting},
 	"gen_ai_server_request_duration_seconds":      {"vllm:e2e_request_latency_seconds"},
 	"gen_ai_server_time_to_first_token_seconds":   {"vllm:time_to_first_token_seconds"},
 	"gen_ai_server_time_per_output_token_seconds": {"vllm:request_time_per_output_token_seconds", "vllm:time_per_output_token_seconds"},
@@ -20,8 +21,12 @@ var aliased = map[string][]string{
 }
 
 // An aliaser is a gatherer that adds the metrics of another one under vLLM's names. It also has the
-// counters of tokens and the share of the KV cache, which are other forms of ours.
-type aliaser struct{ prometheus.Gatherer }
+// counters of tokens, the share of the KV cache and its blocks, which are other forms of ours, and the
+// model of each engine.
+type aliaser struct {
+	prometheus.Gatherer
+	pool *pool
+}
 
 // Gather implements prometheus.Gatherer.
 func (a aliaser) Gather() ([]*dto.MetricFamily, error) {
@@ -41,16 +46,39 @@ func (a aliaser) Gather() ([]*dto.MetricFamily, error) {
 		all = append(all, sums(f, "input", "vllm:prompt_tokens_total"), sums(f, "output", "vllm:generation_tokens_total"))
 	}
 	if used, limit := byName["whence_kv_used"], byName["whence_kv_limit"]; used != nil && limit != nil {
-		all = append(all, share(used, limit, "vllm:kv_cache_usage_perc"))
+		all = append(all, share(used, limit, vllmKVUsage))
 	}
+	all = append(all, a.ofEngines(all)...)
 	all = slices.DeleteFunc(all, func(f *dto.MetricFamily) bool { return len(f.GetMetric()) == 0 })
-	slices.SortFunc(all, func(a, b *dto.MetricFamily) int {
-		if a.GetName() < b.GetName() {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(all, compareNames)
 	return all, err
+}
+
+func compareNames(a, b *dto.MetricFamily) int { return cmp.Compare(a.GetName(), b.GetName()) }
+
+// ofEngines adds the model's name to the load of each engine, and returns vLLM's description of the
+// engines' KV caches.
+func (a aliaser) ofEngines(all []*dto.MetricFamily) []*dto.MetricFamily {
+	loads := a.pool.loads()
+	caches := family(vllmCache, dto.MetricType_GAUGE, "the blocks of the KV cache")
+	for hop, l := range loads {
+		of := l.cache(l.labels([]*dto.LabelPair{{Name: proto.String("hop"), Value: proto.String(hop)}}))
+		if of == nil {
+			continue
+		}
+		sortLabels(of)
+		caches.Metric = append(caches.Metric, &dto.Metric{Label: of, Gauge: &dto.Gauge{Value: proto.Float64(1)}})
+	}
+	for _, f := range all {
+		switch f.GetName() {
+		case vllmRunning, vllmWaiting, vllmKVUsage:
+			for _, m := range f.GetMetric() {
+				l := loads[value(m, "hop")]
+				m.Label = l.labels(m.GetLabel())
+			}
+		}
+	}
+	return []*dto.MetricFamily{caches}
 }
 
 // family returns an empty family with vLLM's name.
@@ -106,13 +134,12 @@ func labels(m *dto.Metric, without string) []*dto.LabelPair {
 			all = append(all, l)
 		}
 	}
-	slices.SortFunc(all, func(a, b *dto.LabelPair) int {
-		if a.GetName() < b.GetName() {
-			return -1
-		}
-		return 1
-	})
+	sortLabels(all)
 	return all
+}
+
+func sortLabels(all []*dto.LabelPair) {
+	slices.SortFunc(all, func(a, b *dto.LabelPair) int { return cmp.Compare(a.GetName(), b.GetName()) })
 }
 
 // value returns the value of a label, or "".

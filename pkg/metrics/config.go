@@ -23,6 +23,7 @@ type Config struct {
 	// Elsewhere reports that a listener of the services serves the Pages, so that metrics are
 	// collected even without Listen.
 	Elsewhere bool
+	Measured  bool   // the services themselves need the metrics
 	Listen    string // host:port that answers scrapes; "" for none
 	Pprof     bool   // Listen also serves Go's profiles, under /debug/pprof/
 }
@@ -62,7 +63,7 @@ func (c *Config) Run(name string, to otlp.Collector, log *slog.Logger, services 
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	if c.Listen == "" && to == "" && !c.Elsewhere {
+	if c.Listen == "" && to == "" && !c.Elsewhere && !c.Measured {
 		return services(nil)
 	}
 	var push []func(sdk.Producer) (sdk.Reader, error)

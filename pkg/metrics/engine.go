@@ -52,6 +52,8 @@ type Load struct {
 	Running, Queued int64 // streams
 	KVUsed, KVLimit int64 // token positions
 	KVCached        int64 // of KVUsed, the positions with prefixes that can be found again
+	Block           int64 // token positions of a block of the KV cache; 0 if they are not known
+	Model           string
 }
 
 // Load registers load, which each collection calls. The returned function unregisters it.
@@ -72,7 +74,11 @@ func (h *Hop) Load(load func() Load) (end func() error, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("metrics of the engine's load: %w", err)
 	}
-	return asked.Unregister, nil
+	leave := h.pool.addEngine(&engineLoad{hop: h.name.Value.AsString(), load: load})
+	return func() error {
+		leave()
+		return asked.Unregister()
+	}, nil
 }
 
 // Dropped counts blocks of the engine's KV cache that could not be named. reason is a word of a

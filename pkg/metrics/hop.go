@@ -37,6 +37,7 @@ const other = "other"
 type Hop struct {
 	*instruments
 	paused *atomic.Bool
+	pool   *pool
 	name   attribute.KeyValue
 	kind   string    // the name without an instance
 	op     Operation // of streams without an operation of their own
@@ -61,11 +62,12 @@ type modelKey struct {
 	model string
 }
 
-func newHop(in *instruments, paused *atomic.Bool, name string, op Operation) *Hop {
+func newHop(m *Metrics, name string, op Operation) *Hop {
 	hop := attribute.String("hop", name)
 	h := &Hop{
-		instruments: in,
-		paused:      paused,
+		instruments: m.instruments,
+		paused:      &m.paused,
+		pool:        &m.pool,
 		name:        hop,
 		kind:        kindOf(name),
 		op:          op,

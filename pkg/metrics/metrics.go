@@ -42,6 +42,7 @@ type Metrics struct {
 	shutdown    func(context.Context) error
 	instruments *instruments
 	paused      atomic.Bool
+	pool        pool
 
 	mu   sync.Mutex // guards the following field
 	hops []*Hop
@@ -100,7 +101,7 @@ const maxScrapes = 4
 // Handler answers scrapes, also under vLLM's names (aliased). It uses OpenMetrics for scrapers that ask for it, because only
 // OpenMetrics has exemplars.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(aliaser{m.registry}, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: maxScrapes})
+	return promhttp.HandlerFor(aliaser{m.registry, &m.pool}, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: maxScrapes})
 }
 
 // Hop returns the metrics of a hop of this process. The label hop has its name.
@@ -108,7 +109,7 @@ func (m *Metrics) Hop(name string, op Operation) *Hop {
 	if m == nil {
 		return nil
 	}
-	h := newHop(m.instruments, &m.paused, name, op)
+	h := newHop(m, name, op)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.hops = append(m.hops, h)

@@ -409,7 +409,9 @@ func TestTokensTakenBackAreWasted(t *testing.T) {
 func TestScrapeHasVLLMsNames(t *testing.T) {
 	m := newMetrics(t)
 	h := m.Hop("w", metrics.TextCompletion)
-	if _, err := h.Load(func() metrics.Load { return metrics.Load{Running: 3, Queued: 2, KVUsed: 30, KVLimit: 120} }); err != nil {
+	if _, err := h.Load(func() metrics.Load {
+		return metrics.Load{Running: 3, Queued: 2, KVUsed: 30, KVLimit: 120, Block: 8, Model: "m"}
+	}); err != nil {
 		t.Fatal(err)
 	}
 	s := begin(h)
@@ -418,7 +420,8 @@ func TestScrapeHasVLLMsNames(t *testing.T) {
 	s.End(streamerr.Completed, "engine")
 	text := scrape(t, m)
 	for name, want := range map[string]float64{
-		`vllm:num_requests_running{hop="w"}`: 3, `vllm:num_requests_waiting{hop="w"}`: 2, `vllm:kv_cache_usage_perc{hop="w"}`: 0.25,
+		`vllm:num_requests_running{hop="w",model_name="m"}`: 3, `vllm:num_requests_waiting{hop="w",model_name="m"}`: 2, `vllm:kv_cache_usage_perc{hop="w",model_name="m"}`: 0.25,
+		`vllm:cache_config_info{block_size="8",hop="w",model_name="m",num_gpu_blocks="15"}`: 1, `whence_streams_running{hop="w"}`: 3,
 	} {
 		if got := value(t, text, name); got != want {
 			t.Errorf("%s is %v, want %v", name, got, want)

@@ -32,5 +32,9 @@ func (h *Hop) Queue(load func() (running, waiting int)) (end func() error, err e
 	if err != nil {
 		return nil, fmt.Errorf("metrics of the queue: %w", err)
 	}
-	return asked.Unregister, nil
+	leave := h.pool.addQueue(&queueLoad{load})
+	return func() error {
+		leave()
+		return asked.Unregister()
+	}, nil
 }
