@@ -43,7 +43,7 @@ func TestComparisonMeasuresEverySystem(t *testing.T) {
 	}
 	systems := map[string][]string{
 		directName: {}, nginxName: {"nginx"}, "HAProxy": {"haproxy"}, "grpc-go relay": {"relay", "edge"}, whenceName: {"api-service", "chat-service"}, linksName: {"api-service", "chat-service"},
-		joinedName: {"gateway"},
+		joinedName: {"gateway"}, beforeName: {"worker", "gateway"},
 	}
 	for name, reason := range r.LeftOut {
 		if name != nginxName && name != "HAProxy" || os.Getenv("CI") == "true" {

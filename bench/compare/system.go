@@ -25,7 +25,10 @@ const (
 	whenceName = "Whence over gRPC"
 	linksName  = "Whence over links"
 	joinedName = "Whence in one process"
+	beforeName = "Whence before OpenAI's API" // gateway, and a worker on the engine's HTTP interface
 	otherName  = "Whence of --against"
+	// otherBeforeName is beforeName of the other checkout.
+	otherBeforeName = beforeName + " of --against"
 )
 
 // systems returns the compared systems, in the order of the tables.
@@ -38,9 +41,12 @@ func (b *bench) systems() []system {
 		{whenceName, func(b *bench) (*deployment, error) { return startWhence(b, b.bin, "--link=false") }},
 		{linksName, func(b *bench) (*deployment, error) { return startWhence(b, b.bin) }},
 		{joinedName, startGateway},
+		{beforeName, func(b *bench) (*deployment, error) { return startBefore(b, b.bin) }},
 	}
 	if b.other != "" {
-		all = append(all, system{otherName, func(b *bench) (*deployment, error) { return startWhence(b, b.other) }})
+		all = append(all,
+			system{otherName, func(b *bench) (*deployment, error) { return startWhence(b, b.other) }},
+			system{otherBeforeName, func(b *bench) (*deployment, error) { return startBefore(b, b.other) }})
 	}
 	return all
 }
@@ -230,15 +236,40 @@ func startWhence(b *bench, bin string, flags ...string) (*deployment, error) {
 
 // startGateway starts api-service and chat-service as one process, like startWhence.
 func startGateway(b *bench) (*deployment, error) {
+	r := &deployment{}
+	if err := r.addGateway(b, b.bin, b.engine.worker); err != nil {
+		return nil, err
+	}
+	return r.whenReady()
+}
+
+// startBefore starts a worker on the engine's HTTP interface, and a gateway.
+func startBefore(b *bench, bin string) (*deployment, error) {
 	addr, err := loopback.FreeAddr()
 	if err != nil {
 		return nil, err
 	}
-	r := &deployment{addr: addr}
-	streams := strconv.Itoa(b.streamsAtMost() + 1000)
-	if err := r.addService(b, "gateway", filepath.Join(b.bin, "whence"), "gateway", "--listen", addr, "--worker", b.engine.worker,
-		"--model", b.model, "--model-name", "paced", "--max-streams", streams); err != nil {
+	r := &deployment{}
+	if err := r.addService(b, "worker", filepath.Join(bin, "whence"), "worker", "--listen", addr, "--engine", "openai", "--upstream", "http://"+b.engine.sse,
+		"--model", b.model, "--max-running", strconv.Itoa(b.streamsAtMost()+1000)); err != nil {
+		return nil, err
+	}
+	if err := r.procs[0].Accepts(context.Background(), addr); err != nil {
+		r.end()
+		return nil, err
+	}
+	if err := r.addGateway(b, bin, addr); err != nil {
+		r.end()
 		return nil, err
 	}
 	return r.whenReady()
+}
+
+// addGateway adds the gateway of a worker.
+func (r *deployment) addGateway(b *bench, bin, worker string) (err error) {
+	if r.addr, err = loopback.FreeAddr(); err != nil {
+		return err
+	}
+	return r.addService(b, "gateway", filepath.Join(bin, "whence"), "gateway", "--listen", r.addr, "--worker", worker,
+		"--model", b.model, "--model-name", "paced", "--max-streams", strconv.Itoa(b.streamsAtMost()+1000))
 }

@@ -74,6 +74,12 @@ func (p *props) name() string {
 	return strings.TrimSuffix(path.Base(p.Path), ".gguf")
 }
 
+// Watch is beside.Engine's Watch. When it returns, idle connections are closed.
+func (e *Engine) Watch(ctx context.Context, changed func(healthy bool)) {
+	defer e.client.Close()
+	e.Engine.Watch(ctx, changed)
+}
+
 // look is a beside.Look. The server answers /props only while its model is loaded.
 func (e *Engine) look(ctx context.Context, was *beside.Upstream, doubt bool) (*beside.Upstream, error) {
 	now := new(props)
@@ -175,7 +181,10 @@ func (c *call) Next() ([]uint32, *llmv1.End, error) {
 	}
 	c.begun.Store(true)
 	ids, end, err := c.answer.next(data)
-	c.ended.Store(end != nil)
+	if end != nil {
+		c.ended.Store(true)
+		c.stream.Release()
+	}
 	return ids, end, err
 }
 

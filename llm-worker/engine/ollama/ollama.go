@@ -59,6 +59,12 @@ type listing struct {
 	Context int    `json:"context_length"` // only in the list of loaded models
 }
 
+// Watch is beside.Engine's Watch. When it returns, idle connections are closed.
+func (e *Engine) Watch(ctx context.Context, changed func(healthy bool)) {
+	defer e.client.Close()
+	e.Engine.Watch(ctx, changed)
+}
+
 // look is a beside.Look. It always requests the list of models, and generates a token only to try a
 // model that is new or in doubt: that loads the model, and so shows how long its context is.
 func (e *Engine) look(ctx context.Context, was *beside.Upstream, doubt bool) (*beside.Upstream, error) {

@@ -45,6 +45,7 @@ type fake struct {
 	full    atomic.Bool                                   // trials are refused, because the queue is full
 	granted atomic.Int64                                  // trials that were answered
 	refused atomic.Int64                                  // trials that were refused
+	posted  besidetest.Callers
 
 	mu    sync.Mutex // guards the following field
 	asked []map[string]any
@@ -98,7 +99,7 @@ func newFake(t *testing.T, answer func(http.ResponseWriter, *http.Request)) *fak
 		}
 		_ = json.NewEncoder(rw).Encode(map[string]any{"parameters": f.shown, "template": "{{ .Prompt }}"})
 	})
-	mux.HandleFunc("POST /api/generate", func(rw http.ResponseWriter, r *http.Request) {
+	mux.Handle("POST /api/generate", f.posted.Of(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		var asked map[string]any
 		if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
 			http.Error(rw, `{"error":"no JSON"}`, http.StatusBadRequest)
@@ -137,7 +138,7 @@ func newFake(t *testing.T, answer func(http.ResponseWriter, *http.Request)) *fak
 		f.asked = append(f.asked, asked)
 		f.mu.Unlock()
 		f.answer(rw, r)
-	})
+	})))
 	f.Server = httptest.NewServer(mux)
 	t.Cleanup(f.Close)
 	return f
@@ -191,6 +192,17 @@ func TestAnswerIsTheTextInTokens(t *testing.T) {
 	if can := up.Capabilities; up.Context != 512 || up.Resumes || can.GetPrompt() != llmv1.Form_FORM_TEXT || can.GetAnswer() != llmv1.Form_FORM_TEXT {
 		t.Error(up)
 	}
+}
+
+func TestAnswersLeaveTheirConnectionsToLaterRequests(t *testing.T) {
+	f := newFake(t, says(`{"response":"a","done":false}`, done))
+	e := f.start(t)
+	polltest.Eventually(t, "two answers have had the same connection", func() bool {
+		if r := besidetest.Read(t.Context(), e, ask(t, "What is Whence?", nil), nil); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		return f.posted.Twice()
+	})
 }
 
 func TestRequestsHaveTheServersFields(t *testing.T) {

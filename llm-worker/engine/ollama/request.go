@@ -96,7 +96,11 @@ func (c *call) Next() ([]uint32, *llmv1.End, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return c.answer.next(line)
+	ids, end, err := c.answer.next(line)
+	if end != nil {
+		c.stream.Release()
+	}
+	return ids, end, err
 }
 
 // Tell implements beside.Teller.

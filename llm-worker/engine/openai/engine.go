@@ -1,9 +1,8 @@
 // Package openai is an engine on an OpenAI-compatible server beside the worker: vLLM, SGLang,
 // llama.cpp, Ollama or another Whence. However the server behaves, a stream ends exactly once, with a typed ending.
 //
-// Generate is a stream.Engine over token ids. It asks POST /v1/completions, each request on a new
-// connection, with the prompt as ids if the server takes ids, else as text that has exactly these
-// ids. Answers are the server's token ids if it returns ids; else its text is spelled in ids that
+// Generate is a stream.Engine over token ids. It asks POST /v1/completions, with the prompt as ids
+// if the server takes ids, else as text that has exactly these ids. Answers are the server's token ids if it returns ids; else its text is spelled in ids that
 // decode to it (tokenizer.Speller). Capabilities name the form.
 //
 // An answer is complete if a finish_reason of stop, length or content_filter has come and the
@@ -90,6 +89,12 @@ func New(model *lexicon.Model, opts Options) *Engine {
 	return e
 }
 
+// Watch is beside.Engine's Watch. When it returns, idle connections are closed.
+func (e *Engine) Watch(ctx context.Context, changed func(healthy bool)) {
+	defer e.client.Close()
+	e.Engine.Watch(ctx, changed)
+}
+
 // A call is a request to an upstream.
 type call struct {
 	stream *overhttp.Stream
@@ -132,6 +137,14 @@ func (c *call) Open(ctx context.Context) error { return c.stream.Open(ctx) }
 
 // Next implements beside.Call: the tokens of one event; the end of the response has the ending.
 func (c *call) Next() ([]uint32, *llmv1.End, error) {
+	ids, end, err := c.next()
+	if end != nil {
+		c.stream.Release()
+	}
+	return ids, end, err
+}
+
+func (c *call) next() ([]uint32, *llmv1.End, error) {
 	data, err := c.stream.Next()
 	if err != nil {
 		return c.answer.closed(err)

@@ -172,6 +172,22 @@ func TestMoreStreamsThanAllowedAreRefused(t *testing.T) {
 	}
 }
 
+func TestAnswersLeaveTheirConnectionsToLaterRequests(t *testing.T) {
+	for name, answer := range map[string]script{
+		"with [DONE]":    counting,
+		"without [DONE]": events(ids(100), finish("length")),
+	} {
+		f := newFake(t, answer)
+		e := engineOn(t, f.URL)
+		polltest.Eventually(t, "two answers have had the same connection", func() bool {
+			if r := read(t.Context(), e, request(2), nil); r.err != nil {
+				t.Fatal(name, r.err)
+			}
+			return f.posted.Twice()
+		})
+	}
+}
+
 // gone answers with a token, or with nothing, not even headers, and waits until the client disconnects.
 // asked is closed when the request has arrived.
 func gone(asked chan struct{}, heard chan time.Time, first ...string) script {

@@ -65,6 +65,7 @@ type fake struct {
 	body           atomic.Pointer[[]byte]         // likewise
 	header         atomic.Pointer[http.Header]    // last
 	path           atomic.Value                   // last, of those for the script
+	posted         besidetest.Callers
 }
 
 // newFake starts an upstream like vLLM, which change may modify.
@@ -100,7 +101,7 @@ func newFake(t testing.TB, answer script, change ...func(*fake)) *fake {
 	if f.embed != nil {
 		mux.HandleFunc("POST /v1/embeddings", f.embed)
 	}
-	f.Server = httptest.NewUnstartedServer(mux)
+	f.Server = httptest.NewUnstartedServer(f.posted.Of(mux))
 	f.Config.ErrorLog = log.New(io.Discard, "", 0)
 	if f.tls {
 		f.StartTLS()

@@ -52,7 +52,7 @@ func New(opts Options, config *beside.Config) (*Engine, error) {
 		if rank, ok := opts.Rank.Number(); ok {
 			g.rank = &rank
 		}
-		e := &Engine{beside.New(opts.Options, g.look), func() error { return nil }}
+		e := &Engine{beside.New(opts.Options, g.look), func() error { g.client.Close(); return nil }}
 		e.ReadLoad(func(ctx context.Context) (*beside.ServerLoad, error) {
 			return g.client.Load(ctx, overhttp.SGLangMetrics)
 		})
@@ -67,7 +67,8 @@ func New(opts Options, config *beside.Config) (*Engine, error) {
 	return e, nil
 }
 
-// Watch is beside.Engine's Watch. When it returns, the connection is closed.
+// Watch is beside.Engine's Watch. When it returns, the connection to the server is
+// closed, or idle connections are.
 func (e *Engine) Watch(ctx context.Context, changed func(healthy bool)) {
 	defer e.close() //nolint:errcheck // nothing is lost: the streams have ended
 	e.Engine.Watch(ctx, changed)

@@ -134,6 +134,9 @@ func Run(t *testing.T, s Subject) {
 	if s.Dialect.HTTP == nil {
 		t.Run("every misdeed has its ending", func(t *testing.T) { s.Misdeeds(t, misdeeds) })
 	}
+	if s.Dialect.HTTP != nil {
+		t.Run("connections are used again", s.reuse)
+	}
 	t.Run("answer", s.answer)
 	t.Run("adapters", s.adapters)
 	t.Run("images", s.images)
@@ -172,6 +175,18 @@ func (s *Subject) Misdeeds(t *testing.T, misdeeds map[string]Misdeed) {
 				t.Error(got.Message)
 			}
 		})
+	}
+}
+
+// reuse tests that an answer leaves its connection to a later request.
+func (s *Subject) reuse(t *testing.T) {
+	e, server := s.Start(t, Count)
+	polltest.Eventually(t, "two answers have had the same connection", func() bool {
+		r := Read(t.Context(), e, Ask(3), nil)
+		return r.Err != nil || server.Posted.Twice()
+	})
+	if r := Read(t.Context(), e, Ask(3), nil); r.Err != nil {
+		t.Error(r.Err)
 	}
 }
 

@@ -109,6 +109,7 @@ type Server struct {
 	// LoadsAsked is the number of requests for the load.
 	LoadsAsked atomic.Int32
 	Hang       chan struct{} // closed at the end of the test
+	Posted     Callers       // of the service over HTTP: requests that generate
 
 	dialect Dialect
 	script  Script
@@ -148,7 +149,7 @@ func Start(t testing.TB, dialect Dialect, script Script, addr string) *Server {
 	s.Vocab.Store(Vocab)
 	var wg sync.WaitGroup
 	if dialect.HTTP != nil {
-		web := &http.Server{Handler: dialect.HTTP(s), ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: time.Minute}
+		web := &http.Server{Handler: s.Posted.Of(dialect.HTTP(s)), ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: time.Minute}
 		s.stop = func() { _ = web.Close() }
 		wg.Go(func() { _ = web.Serve(trackingListener{ln, s}) })
 	} else {

@@ -3,7 +3,6 @@ package overhttp
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -50,18 +49,14 @@ var errNoMetrics = errors.New("the metrics do not have the number of running req
 // Load reads the server's load from GET /metrics: the sums over data-parallel ranks, or the load of
 // the rank that the client is pinned to.
 func (c *Client) Load(ctx context.Context, names LoadMetrics) (*beside.ServerLoad, error) {
-	resp, err := c.ask(ctx, http.MethodGet, "/metrics", nil)
+	var families map[string]*dto.MetricFamily
+	err := c.call(ctx, http.MethodGet, "/metrics", nil, func(body io.Reader) (err error) {
+		parser := expfmt.NewTextParser(model.UTF8Validation)
+		families, err = parser.TextToMetricFamilies(io.LimitReader(body, maxMetrics))
+		return err
+	})
 	if err != nil {
-		return nil, beside.Unavailable(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != http.StatusOK {
-		return nil, c.refused(resp)
-	}
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(io.LimitReader(resp.Body, maxMetrics))
-	if err != nil {
-		return nil, beside.Broken(fmt.Errorf("/metrics: %w", err))
+		return nil, err
 	}
 	if c.rank != (beside.Rank{}) {
 		for _, family := range families {

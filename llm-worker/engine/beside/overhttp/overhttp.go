@@ -1,13 +1,21 @@
 // Package overhttp calls a model server over HTTP: requests are JSON, answers are JSON or
 // server-sent events.
 //
-// Each request has its own connection; closing it aborts the request. Events, headers and messages
-// are bounded. Errors are endings: the reason follows the status if there is no answer, PEER_LOST
-// if the response just ends, ENGINE_FAILED if it cannot be parsed.
+// A connection carries one request at a time; closing it aborts the request. After a complete answer
+// whose response has ended as its framing says, it carries another request. After a stop or a fault it is
+// closed. Events, headers and messages are bounded. Errors are endings: the reason follows the status if
+// there is no answer, PEER_LOST if the response just ends, ENGINE_FAILED if it cannot be parsed.
+//
+// The package has its own client of HTTP/1.1, because net/http's gives no exact answer to three
+// questions: when a stop has closed the connection, whether the request was sent on a connection that the
+// server had closed, and whether bytes of an earlier answer are left on a connection (its Transport hands
+// such a connection to the next request, which reads them as its response). It parses responses with
+// net/http. It uses no proxies and follows no redirects: the server is beside the worker, and only that
+// server may see the key.
 package overhttp
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -21,16 +29,16 @@ import (
 	"strings"
 
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
-	"github.com/whence-dev/whence/pkg/ledger"
-	"github.com/whence-dev/whence/pkg/stream"
 )
 
 // A Client sends requests to one server.
 type Client struct {
-	base string // prefix of URLs
-	key  string // sent as a bearer token unless ""
-	rank beside.Rank
-	http *http.Client
+	host   string // of requests
+	prefix string // of paths
+	key    string // sent as a bearer token unless ""
+	rank   beside.Rank
+	dialer dialer
+	idle   pool
 	// dialect reads the server's errors; it may be nil.
 	dialect beside.Dialect
 }
@@ -49,10 +57,25 @@ func Validate(upstream, key string) error {
 	return nil
 }
 
-// New returns a client of the server at base, a URL.
+// New returns a client of the server at base, a valid URL. Close it after the last request.
 func New(base, key string) *Client {
-	return &Client{base: strings.TrimSuffix(base, "/"), key: key, http: newClient()}
+	u, err := url.Parse(base)
+	if err != nil {
+		u = new(url.URL) // requests fail
+	}
+	c := &Client{host: u.Host, prefix: strings.TrimSuffix(u.EscapedPath(), "/"), key: key}
+	c.dialer.dial = (&net.Dialer{KeepAlive: keepAlive}).DialContext
+	port := cmp.Or(u.Port(), "80")
+	if u.Scheme == "https" {
+		port = cmp.Or(u.Port(), "443")
+		c.dialer.tls = &tls.Config{ServerName: u.Hostname(), NextProtos: []string{"http/1.1"}, ClientSessionCache: tls.NewLRUClientSessionCache(1), MinVersion: tls.VersionTLS12}
+	}
+	c.dialer.addr = net.JoinHostPort(u.Hostname(), port)
+	return c
 }
+
+// Close closes the connections that no request uses. Those of later answers are closed, too.
+func (c *Client) Close() { c.idle.close() }
 
 // Understand makes the client read the server's errors by a dialect. Call it before the first request.
 func (c *Client) Understand(dialect beside.Dialect) { c.dialect = dialect }
@@ -63,50 +86,22 @@ func (c *Client) Pin(rank beside.Rank) { c.rank = rank }
 
 // DialWith makes the client connect with dial.
 func (c *Client) DialWith(dial func(ctx context.Context, network, addr string) (net.Conn, error)) {
-	c.http.Transport.(*http.Transport).DialContext = dial //nolint:forcetypeassert // newClient's
+	c.dialer.dial = dial
 }
 
 // Trust makes the client trust the certificates of pool instead of the system's.
-func (c *Client) Trust(pool *x509.CertPool) {
-	c.http.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: pool} //nolint:forcetypeassert // newClient's
-}
-
-// ask sends a request.
-func (c *Client) ask(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
-	var reader io.Reader
-	if body != nil {
-		reader = bytes.NewReader(body)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, reader)
-	if err != nil {
-		return nil, err
-	}
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	if c.key != "" {
-		req.Header.Set("Authorization", "Bearer "+c.key)
-	}
-	if c.rank != (beside.Rank{}) {
-		req.Header.Set("X-Data-Parallel-Rank", c.rank.String()) // of vLLM and SGLang
-	}
-	if id := stream.ID(ctx); id != "" {
-		req.Header.Set("X-Request-Id", id) // vLLM writes it to its log and uses it in its ids
-	}
-	ledger.Parent(ctx).Each(req.Header.Set)
-	return c.http.Do(req)
-}
+func (c *Client) Trust(pool *x509.CertPool) { c.dialer.tls.RootCAs = pool }
 
 // Get reads a JSON object, within the timeout of a health probe. Errors are endings.
 func (c *Client) Get(ctx context.Context, path string, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, beside.AskTimeout)
 	defer cancel()
-	return c.call(ctx, http.MethodGet, path, nil, into)
+	return c.call(ctx, http.MethodGet, path, nil, readObject(into))
 }
 
 // Post sends a JSON object. It ignores the body of a successful response.
 func (c *Client) Post(ctx context.Context, path string, body []byte) error {
-	return c.call(ctx, http.MethodPost, path, body, nil)
+	return c.call(ctx, http.MethodPost, path, body, func(io.Reader) error { return nil })
 }
 
 // Ask sends a JSON object and reads another one, within the time of ctx. Errors are endings.
@@ -115,23 +110,35 @@ func (c *Client) Ask(ctx context.Context, path string, object, into any) error {
 	if err != nil {
 		return err
 	}
-	return c.call(ctx, http.MethodPost, path, body, into)
+	return c.call(ctx, http.MethodPost, path, body, readObject(into))
 }
 
-func (c *Client) call(ctx context.Context, method, path string, body []byte, into any) error {
-	resp, err := c.ask(ctx, method, path, body)
-	if err != nil {
+// readObject returns a function that reads a JSON object from the body of a response.
+func readObject(into any) func(body io.Reader) error {
+	return func(body io.Reader) error { return json.NewDecoder(io.LimitReader(body, maxEvent)).Decode(into) }
+}
+
+// call sends a request, and calls read with the body of a successful response. It ends with ctx.
+func (c *Client) call(ctx context.Context, method, path string, body []byte, read func(body io.Reader) error) error {
+	w := &wire{client: c}
+	undo := context.AfterFunc(ctx, w.hangUp)
+	defer undo()
+	resp, err := w.send(ctx, method, path, body) //nolint:bodyclose // see send
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return beside.Unavailable(ctx.Err())
+	case err != nil:
 		return beside.Unavailable(err)
+	case resp.StatusCode != http.StatusOK:
+		return w.refused(resp)
 	}
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != http.StatusOK {
-		return c.refused(resp)
-	}
-	if into == nil {
+	if err = read(resp.Body); err == nil {
+		w.release()
 		return nil
 	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxEvent)).Decode(into); err != nil {
-		return beside.Broken(fmt.Errorf("%s: %w", path, err))
+	w.hangUp()
+	if ctx.Err() != nil {
+		err = ctx.Err()
 	}
-	return nil
+	return beside.Broken(fmt.Errorf("%s: %w", path, err))
 }

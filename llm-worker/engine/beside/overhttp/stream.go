@@ -10,7 +10,6 @@ import (
 
 // A Stream is a request whose answer is a stream of events, or of lines.
 type Stream struct {
-	client *Client
 	wire   wire
 	path   string
 	body   []byte
@@ -22,12 +21,12 @@ type Stream struct {
 
 // Stream returns a request for the answer to a prompt of prompt tokens. It sends nothing.
 func (c *Client) Stream(path string, body []byte, prompt int) *Stream {
-	return &Stream{client: c, path: path, body: body, prompt: prompt, media: serverSentEvents}
+	return &Stream{wire: wire{client: c}, path: path, body: body, prompt: prompt, media: serverSentEvents}
 }
 
 // Lines returns a request whose answer is a line of JSON for each event. It sends nothing.
 func (c *Client) Lines(path string, body []byte) *Stream {
-	return &Stream{client: c, path: path, body: body, media: jsonLines}
+	return &Stream{wire: wire{client: c}, path: path, body: body, media: jsonLines}
 }
 
 // A mediaType is the form of a stream, as in Content-Type.
@@ -41,19 +40,18 @@ const (
 // Open sends the request and returns when the header of a successful response has come. It uses
 // only the values of ctx; HangUp ends it.
 func (s *Stream) Open(ctx context.Context) error {
-	resp, err := s.client.ask(s.wire.lay(ctx), http.MethodPost, s.path, s.body) //nolint:bodyclose // it ends with its connection
+	resp, err := s.wire.send(ctx, http.MethodPost, s.path, s.body) //nolint:bodyclose // see send
 	if err != nil {
 		return beside.Unavailable(err)
 	}
 	if resp.StatusCode != http.StatusOK || !s.media.isOf(resp) {
-		defer closeAfter(resp.Body, patience)() // an error body is read, but only for a limited time
-		return s.client.refused(resp)
+		return s.wire.refused(resp)
 	}
 	s.body = nil // images make bodies long, and streams last
 	if s.media == jsonLines {
 		s.next = lines(resp.Body)
 	} else {
-		s.next = Events(resp.Body, s.prompt, s.client.dialect)
+		s.next = Events(resp.Body, s.prompt, s.wire.client.dialect)
 	}
 	return nil
 }
@@ -66,6 +64,10 @@ func (m mediaType) isOf(resp *http.Response) bool {
 // Next returns the data of the next event, which is valid until the next call.
 func (s *Stream) Next() ([]byte, error) { return s.next() }
 
+// Release gives the connection to later requests. Call it after the last event of a complete answer, in the
+// goroutine that calls Next. It does not wait for the end of the response.
+func (s *Stream) Release() { s.wire.release() }
+
 // HangUp closes the connection, whatever state the request is in. When it returns, the kernel has
-// closed the connection. Any goroutine may call it, and more than once.
+// closed the connection. After Release it does nothing. Any goroutine may call it, and more than once.
 func (s *Stream) HangUp() { s.wire.hangUp() }
