@@ -13,18 +13,18 @@ import (
 type Grammars struct {
 	mu      sync.Mutex // guards the following fields
 	entries map[cacheKey]*list.Element
-	recent  list.List // of *written, the most recently used first
+	recent  list.List // of *writing, the most recently used first
 	size    int       // bytes of all texts
 }
 
-// A written is the result of GBNF for a guide.
-type written struct {
+// A writing is the result of GBNF for a guide.
+type writing struct {
 	key  cacheKey
 	text string
 	err  error
 }
 
-func (w *written) size() int { return errorSize + len(w.text) }
+func (w *writing) size() int { return errorSize + len(w.text) }
 
 // GBNF returns what the function GBNF returns for g.
 func (c *Grammars) GBNF(g *llmv1.Guide) (string, error) {
@@ -35,13 +35,13 @@ func (c *Grammars) GBNF(g *llmv1.Guide) (string, error) {
 	if known := c.find(key); known != nil {
 		return known.text, known.err
 	}
-	made := &written{key: key}
+	made := &writing{key: key}
 	made.text, made.err = GBNF(g) // two requests at the same time may both write it
 	c.keep(made)
 	return made.text, made.err
 }
 
-func (c *Grammars) find(key cacheKey) *written {
+func (c *Grammars) find(key cacheKey) *writing {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	known := c.entries[key]
@@ -49,10 +49,10 @@ func (c *Grammars) find(key cacheKey) *written {
 		return nil
 	}
 	c.recent.MoveToFront(known)
-	return known.Value.(*written) //nolint:forcetypeassert // keep's
+	return known.Value.(*writing) //nolint:forcetypeassert // keep's
 }
 
-func (c *Grammars) keep(made *written) {
+func (c *Grammars) keep(made *writing) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.entries == nil {
@@ -64,7 +64,7 @@ func (c *Grammars) keep(made *written) {
 	c.entries[made.key] = c.recent.PushFront(made)
 	c.size += made.size()
 	for c.recent.Len() > maxCached || c.size > maxCachedBytes {
-		old := c.recent.Remove(c.recent.Back()).(*written) //nolint:forcetypeassert // keep's
+		old := c.recent.Remove(c.recent.Back()).(*writing) //nolint:forcetypeassert // keep's
 		delete(c.entries, old.key)
 		c.size -= old.size()
 	}
