@@ -55,7 +55,8 @@ func BenchmarkStream(b *testing.B) {
 	}
 }
 
-// BenchmarkScrape measures a scrape of a hop with ten thousand live streams.
+// BenchmarkScrape measures a scrape of a hop with ten thousand live streams, and what an endpoint picker
+// reads of it.
 func BenchmarkScrape(b *testing.B) {
 	m := newMetrics(b)
 	h := m.Hop("h", metrics.Chat)
@@ -64,11 +65,17 @@ func BenchmarkScrape(b *testing.B) {
 		s.Started("m", 1)
 		s.Out(1)
 	}
-	handler := m.Handler()
-	b.ReportAllocs()
-	for b.Loop() {
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-		_, _ = io.Copy(io.Discard, w.Body)
+	if _, err := h.Load(func() metrics.Load { return metrics.Load{KVLimit: 64, Block: 16, Model: "m"} }); err != nil {
+		b.Fatal(err)
+	}
+	for name, handler := range map[string]http.Handler{"all": m.Handler(), "pool": m.Pool()} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				w := httptest.NewRecorder()
+				handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+				_, _ = io.Copy(io.Discard, w.Body)
+			}
+		})
 	}
 }
