@@ -5,10 +5,13 @@
 package models
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -17,6 +20,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/kvcache"
 	"github.com/whence-dev/whence/chat-service/route/policy"
 	"github.com/whence-dev/whence/internal/gguf"
+	"github.com/whence-dev/whence/internal/hub"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/rpc"
@@ -27,8 +31,11 @@ type Card struct {
 	Name    string   // the name in requests and on workers; "" is the directory's name
 	Aliases []string // further names in requests
 	// LoRA adapters of the model, by their names on the engines; requests use them like model names
-	Adapters   []string
-	Directory  string   // Hugging Face directory with tokenizer and chat template; "" is the embedded model
+	Adapters []string
+	// Directory is a Hugging Face directory with tokenizer and chat template, or a GGUF file; "" is the
+	// embedded model. In a file of cards it may be an id on the hub, which resolve replaces.
+	Directory  string
+	NoDownload bool     // the files of an id come from the local cache only
 	Template   string   // file with a chat template; "" is the template of the directory
 	ToolFormat string   // format of tool calls; "" detects it from the chat template
 	Context    int      // maximum tokens of prompt and answer together; 0 takes it from config.json
@@ -69,7 +76,7 @@ func (c *Card) ID() string {
 	case c.Name != "":
 		return c.Name
 	case c.Directory != "":
-		return gguf.Name(c.Directory)
+		return hub.Name(c.Directory)
 	default:
 		return whencetiny.Name
 	}
@@ -157,12 +164,33 @@ func yield(move *time.Duration, defaultMove time.Duration, timer *time.Duration,
 // isLate reports whether a timer ends a stream before the stream would move; 0 means no limit.
 func isLate(move, timer time.Duration) bool { return timer > 0 && move >= timer }
 
+// AddID makes the model's id on the hub an alias, which other servers have as its name. A model with a
+// name of its own has none: several cards may have the same files.
+func (c *Card) AddID() {
+	if id := hub.ID(c.Directory); id != "" && c.Name == "" && !slices.Contains(c.names(), id) {
+		c.Aliases = append(slices.Clone(c.Aliases), id)
+	}
+}
+
+// resolve replaces an id on the hub by the path of its files.
+func (c *Card) resolve(ctx context.Context, log *slog.Logger) error {
+	if filepath.IsAbs(c.Directory) || c.Directory == "" {
+		return nil
+	}
+	path, err := hub.ResolveID(ctx, c.Directory, hub.Options{NoDownload: c.NoDownload, Log: log})
+	if err != nil {
+		return fmt.Errorf("model %s: %w", c.ID(), err)
+	}
+	c.Directory = path
+	return nil
+}
+
 // files returns the model's directory, with the card's template if it has one, and the owner of the
 // model.
 func (c *Card) files() (dir fs.FS, owner string, err error) {
 	dir, owner = whencetiny.FS(), whencetiny.Owner
 	if c.Directory != "" {
-		if dir, err = gguf.Directory(c.Directory); err != nil {
+		if dir, err = gguf.Description(c.Directory); err != nil {
 			return nil, "", err
 		}
 		owner = ""

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/whence-dev/whence/internal/hub"
 )
 
 const (
@@ -105,7 +107,8 @@ var keys = strings.NewReplacer("--worker", "workers", "--", "")
 
 func (f *fileCard) card(dir string, c Card) Card {
 	c.Name, c.Aliases, c.Adapters, c.Context, c.EOS = f.Name, f.Aliases, f.Adapters, f.Context, f.EOS
-	c.Directory, c.Template = within(dir, f.Directory), within(dir, f.Template)
+	c.Directory, c.Template = modelAt(dir, f.Directory), within(dir, f.Template)
+	c.AddID()
 	if f.ToolFormat != "" {
 		c.ToolFormat = f.ToolFormat
 	}
@@ -139,6 +142,22 @@ func within(dir, path string) string {
 		return path
 	}
 	return filepath.Join(dir, path)
+}
+
+// modelAt returns the absolute path of a model, or an id on the Hugging Face hub as it is, unless dir has
+// a model of that name.
+func modelAt(dir, reference string) string {
+	path := within(dir, reference)
+	if path == "" {
+		return ""
+	}
+	if _, err := os.Stat(path); err != nil && hub.IsID(reference) {
+		return reference
+	}
+	if absolute, err := filepath.Abs(path); err == nil {
+		path = absolute
+	}
+	return path
 }
 
 // check returns an error if the cards cannot be served together.

@@ -3,6 +3,7 @@ package models
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -12,7 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whence-dev/whence/internal/hub/hubtest"
 	"github.com/whence-dev/whence/internal/polltest"
+	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/pkg/rpc"
 )
 
@@ -115,10 +118,64 @@ func FuzzCards(f *testing.F) {
 	})
 }
 
+// TestCardsNameModelsOfTheHub: an id is fetched at each load unless the cache has it, and is an alias.
+func TestCardsNameModelsOfTheHub(t *testing.T) {
+	h := hubtest.New(t)
+	files := map[string]string{}
+	for _, name := range []string{"config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json"} {
+		text, err := fs.ReadFile(whencetiny.FS(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[name] = string(text)
+	}
+	h.Add("acme/Small-1", hubtest.Model{Files: files}, "v1")
+	h.Add("acme/other", hubtest.Model{Files: files})
+	t.Setenv("HF_ENDPOINT", h.URL)
+	t.Setenv("HF_HUB_CACHE", t.TempDir())
+	r, _ := open(t)
+	r.Load = nil // the files are those of a model
+	f := &File{Path: filepath.Join(t.TempDir(), "models.yaml"), Defaults: defaults}
+	if err := os.MkdirAll(filepath.Join(filepath.Dir(f.Path), "acme", "here"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, f.Path, "models: [{directory: acme/Small-1, workers: 'h:1'}, {name: pinned, directory: acme/Small-1@v1, workers: 'h:2'}]")
+	if err := f.Check(); err != nil {
+		t.Error(err)
+	}
+	if asked := h.Requests(); len(asked) > 0 {
+		t.Errorf("a check asks the hub: %v", asked)
+	}
+	if err := f.Load(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]string{}
+	for _, m := range r.Models() {
+		names[m.GetId()] = strings.Join(m.GetAliases(), ",")
+	}
+	if len(names) != 2 || names["Small-1"] != "acme/Small-1" || names["pinned"] != "" {
+		t.Error(names)
+	}
+	f.Defaults.NoDownload = true
+	for text, want := range map[string]string{
+		"models: [{directory: acme/other, workers: 'h:1'}]": "model other: its configuration and tokenizer are not in",
+		"models: [{directory: acme/here, workers: 'h:1'}]":  "model here: open config.json", // a directory wins
+		"models: [{directory: here, workers: 'h:1'}]":       "no such file",
+	} {
+		write(t, f.Path, text)
+		if err := f.Load(t.Context(), r); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	if len(r.Models()) != 2 {
+		t.Error("the previous models are gone")
+	}
+}
+
 // follow follows a file until the test ends. results returns the outcomes of its loads.
 func follow(t *testing.T, f *File, r *Registry) (results func() string) {
 	t.Helper()
-	if err := f.Load(r); err != nil {
+	if err := f.Load(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
 	var mu sync.Mutex
@@ -180,17 +237,17 @@ func TestChangeIsSeenOnce(t *testing.T) {
 	r, _ := open(t)
 	f := &File{Path: filepath.Join(t.TempDir(), "models.yaml"), Defaults: defaults}
 	write(t, f.Path, "models: [{name: a, workers: 'h:1'}]")
-	if err := f.Load(r); err != nil || f.changed() {
+	if err := f.Load(t.Context(), r); err != nil || f.changed() {
 		t.Fatal("a file without a change has changed:", err)
 	}
 	write(t, f.Path, "models: [{nom: a}]")
-	if !f.changed() || f.Load(r) == nil || f.changed() {
+	if !f.changed() || f.Load(t.Context(), r) == nil || f.changed() {
 		t.Error("a broken file does not change once")
 	}
 	if err := os.Remove(f.Path); err != nil {
 		t.Fatal(err)
 	}
-	if !f.changed() || f.Load(r) == nil || f.changed() {
+	if !f.changed() || f.Load(t.Context(), r) == nil || f.changed() {
 		t.Error("a missing file does not change once")
 	}
 	write(t, f.Path, "models: [{name: a, workers: 'h:1'}]")

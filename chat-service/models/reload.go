@@ -33,8 +33,9 @@ func (f *File) Check() error {
 	return err
 }
 
-// Load makes the models of r those of the file.
-func (f *File) Load(r *Registry) error {
+// Load makes the models of r those of the file. It downloads files of models that the cache of the
+// Hugging Face hub lacks, unless the cards forbid it.
+func (f *File) Load(ctx context.Context, r *Registry) error {
 	text, err := read(f.Path)
 	f.text = text
 	if err != nil {
@@ -43,6 +44,11 @@ func (f *File) Load(r *Registry) error {
 	cards, err := parse(text, f.Path, f.Defaults)
 	if err != nil {
 		return err
+	}
+	for i := range cards {
+		if err := cards[i].resolve(ctx, r.log); err != nil {
+			return err
+		}
 	}
 	return r.Set(cards)
 }
@@ -66,7 +72,7 @@ func (f *File) Follow(ctx context.Context, r *Registry, loaded func(taken bool))
 				continue
 			}
 		}
-		err := f.Load(r)
+		err := f.Load(ctx, r)
 		if err != nil {
 			r.log.Error("models are refused, and the previous models stay", "file", f.Path, "err", err)
 		} else {

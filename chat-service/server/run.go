@@ -183,11 +183,13 @@ func (c *Config) Check() error {
 // card returns the only card of a configuration without a file of cards, which is also the default
 // for the cards of a file.
 func (c *Config) card() models.Card {
-	return models.Card{
+	card := models.Card{
 		Name: c.ModelName, Directory: c.Model, Workers: c.Worker, Policy: c.Policy, ToolFormat: c.ToolFormat,
 		Migrations: c.Migrations, MigrateAfter: c.MigrateAfter, FirstTokenMove: c.FirstTokenMove, Timers: c.Timers,
 		QueueStreams: c.QueueStreams, QueueTokens: c.QueueTokens, QueueOutage: c.QueueOutage, HandoverAbove: c.HandoverAbove, KV: c.KV,
 	}
+	card.AddID()
+	return card
 }
 
 // Run serves on ln until ctx is done and the streams have drained. ln may be nil if all callers are
@@ -207,7 +209,7 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	health := health.NewServer()
 	registry := c.registry(health, records.Metrics, identity, log)
 	defer registry.Close()
-	follow, err := load(c, registry, hop)
+	follow, err := load(ctx, c, registry, hop)
 	if err != nil {
 		return err
 	}
@@ -280,12 +282,12 @@ func (c *Config) identity(served bool, log *slog.Logger) (*mtls.Identity, error)
 
 // load sets the models of registry from c. It returns a function that follows the models file, if
 // there is one.
-func load(c Config, registry *models.Registry, hop *rpc.Hop) (follow func(context.Context), err error) {
+func load(ctx context.Context, c Config, registry *models.Registry, hop *rpc.Hop) (follow func(context.Context), err error) {
 	if c.Models == "" {
 		return func(context.Context) {}, registry.Set([]models.Card{c.card()})
 	}
 	file := &models.File{Path: c.Models, Defaults: c.card()}
-	return func(ctx context.Context) { file.Follow(ctx, registry, ledger.At(hop).Metrics.Reloaded) }, file.Load(registry)
+	return func(ctx context.Context) { file.Follow(ctx, registry, ledger.At(hop).Metrics.Reloaded) }, file.Load(ctx, registry)
 }
 
 // measure connects the metrics to registry until ends is called.

@@ -15,7 +15,11 @@ func CheckModel(path string, oneOf ...string) error {
 	if path == "" {
 		return nil
 	}
-	dir, err := gguf.Directory(path)
+	open := gguf.Directory
+	if len(oneOf) > 0 { // a service that needs these does not need weights
+		open = gguf.Description
+	}
+	dir, err := open(path)
 	if err != nil {
 		return fmt.Errorf("--model: %w", err)
 	}

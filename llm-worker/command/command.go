@@ -29,5 +29,8 @@ func Check(c *worker.Config) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
+	if !c.NeedsWeights() {
+		return process.CheckModel(c.Model, "config.json")
+	}
 	return process.CheckModel(c.Model)
 }

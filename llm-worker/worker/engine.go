@@ -38,13 +38,20 @@ type engine struct {
 	held *kvevents.Hub
 }
 
+// NeedsWeights reports whether the engine reads the model's weights.
+func (c *Config) NeedsWeights() bool { return c.Upstream.Upstream == "" && c.Engine != Sim }
+
 // newEngine returns the engine that c selects. hop counts its work.
 func newEngine(c *Config, hop *metrics.Hop, log *slog.Logger) (*engine, error) {
 	dir := whencetiny.FS()
 	name, owner := whencetiny.Name, whencetiny.Owner
 	if c.Model != "" {
+		open := gguf.Description
+		if c.NeedsWeights() {
+			open = gguf.Directory
+		}
 		var err error
-		if dir, err = gguf.Directory(c.Model); err != nil {
+		if dir, err = open(c.Model); err != nil {
 			return nil, err
 		}
 		name, owner = gguf.Name(c.Model), ""
