@@ -1,6 +1,7 @@
 package kitexstream_test
 
 import (
+	"io"
 	"net"
 	"net/http"
 	"sync"
@@ -22,8 +23,9 @@ func TestAMessageThatCannotBeReadIsNotACompletion(t *testing.T) {
 		t.Fatal(err)
 	}
 	sent := make(chan struct{}, 2)
-	srv := &http.Server{ReadHeaderTimeout: time.Minute, Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	srv := &http.Server{ReadHeaderTimeout: time.Minute, Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() { sent <- struct{}{} }()
+		_, _ = io.Copy(io.Discard, r.Body) // an earlier answer would make the caller's Send fail, and it would not read
 		w.Header().Set("Content-Type", "application/grpc")
 		w.Header().Set("Trailer", "Grpc-Status, Whence-End-Reason, Whence-End-Path")
 		_, _ = w.Write([]byte{0, 0, 0, 0, 3, 0xff, 0xff, 0xff}) // no protobuf
