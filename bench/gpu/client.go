@@ -71,7 +71,7 @@ func (s *stand) stream(ctx context.Context, a ask) (*result, error) {
 	for events := lab.NewEvents(resp.Body); ; {
 		e, err := events.Next()
 		switch {
-		case errors.Is(err, io.EOF):
+		case errors.Is(err, io.EOF), r.reason != "" && errors.Is(err, io.ErrUnexpectedEOF): // a failed stream has no regular end
 			return r, nil
 		case err != nil:
 			return r, err
