@@ -102,10 +102,10 @@ func TestArrowsPointDownwards(t *testing.T) {
 		"api-service":  {"api-service", "internal", "pkg", "idl"},
 		"chat-service": {"chat-service", "internal", "pkg", "idl"},
 		"llm-worker":   {"llm-worker", "internal", "pkg", "idl"},
-		"gateway":      {"gateway", "api-service", "chat-service", "internal", "pkg"}, // both services in one process
-		"command":      {"command", "api-service", "internal", "pkg"},                 // what operators call
-		"contrib":      {"contrib", "internal", "pkg", "idl"},                         // for services of others
-		"lab":          {"lab", "internal", "pkg", "idl"},                             // for tests and measurements
+		"gateway":      {"gateway", "api-service", "chat-service", "llm-worker", "internal", "pkg"}, // the services in one process
+		"command":      {"command", "api-service", "internal", "pkg"},                               // what operators call
+		"contrib":      {"contrib", "internal", "pkg", "idl"},                                       // for services of others
+		"lab":          {"lab", "internal", "pkg", "idl"},                                           // for tests and measurements
 		"internal":     {"internal", "pkg", "idl"},
 		"pkg":          {"internal", "pkg", "idl"},
 		"idl":          {"idl"},

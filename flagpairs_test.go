@@ -56,7 +56,7 @@ var words = []string{"x", "127.0.0.1:0", "http://127.0.0.1:1", "tcp://127.0.0.1:
 
 // choices are flags whose values only an operator can choose, so that other flags need them.
 var choices = map[string]bool{
-	"engine": true, // the address of a server does not tell which API it speaks
+	"engine": true, // some flags are of use only with some engines
 }
 
 // edges returns values of a flag at the edges of its type. words are values for flags that are no
@@ -161,18 +161,44 @@ func starting(t *testing.T, s *cli.Service, args []string) (refusal string) {
 	return errs.String()
 }
 
-// TestServersNeedTheFilesOfTheirModel: with the tokenizer of another model, a server answers nonsense that
-// looks like success.
-func TestServersNeedTheFilesOfTheirModel(t *testing.T) {
-	for engine, upstream := range map[string]string{
-		"openai": "http://127.0.0.1:1", "llamacpp": "http://127.0.0.1:1", "ollama": "http://127.0.0.1:1", "vllm": "127.0.0.1:1", "sglang": "127.0.0.1:1",
+// TestAModelServerNeedsOnlyItsAddress: its engine, and the files and the name of its model are found out.
+func TestAModelServerNeedsOnlyItsAddress(t *testing.T) {
+	for args, want := range map[string]string{
+		"--upstream http://127.0.0.1:1":                               "",
+		"--upstream 127.0.0.1:1":                                      "",
+		"--upstream 127.0.0.1:1 --upstream http://127.0.0.1:2/v1":     "",
+		"--upstream 127.0.0.1:1,127.0.0.1:2":                          "",
+		"--upstream 127.0.0.1:1 --engine llama.cpp":                   "",
+		"--upstream http://127.0.0.1:1 --engine openai":               "",
+		"--upstream 127.0.0.1:1 --engine vllm":                        "",
+		"--upstream 127.0.0.1:1 --engine sglang":                      "",
+		"--upstream http://127.0.0.1:1 --engine ollama":               "",
+		"--upstream http://127.0.0.1:1 --upstream-model m":            "",
+		"--upstream gpu1":                                             "--upstream is \"gpu1\"; it must be a URL",
+		"--upstream 127.0.0.1:1 --engine vlm":                         "--engine is \"vlm\"; it must be",
+		"--upstream 127.0.0.1:1 --upstream 127.0.0.1:1":               "--upstream names \"127.0.0.1:1\" twice",
+		"--upstream http://127.0.0.1:1 --engine sim":                  "--upstream is of use only with",
+		"--upstream http://127.0.0.1:1 --engine openai --upstream x:": "--upstream is \"x:\"; it must be a URL",
 	} {
-		args := []string{"--engine", engine, "--upstream", upstream}
-		if refusal := starting(t, allInOne(), args); !strings.Contains(refusal, "--engine "+engine+" needs --model") {
-			t.Errorf("whence serve %s: %q", strings.Join(args, " "), refusal)
+		for _, service := range served[:2] { // with chat-service, and so with the model's files
+			if refusal := starting(t, service.create(), strings.Fields(args)); (refusal == "") != (want == "") || !strings.Contains(refusal, want) {
+				t.Errorf("whence %s %s: %q; want %q", service.name, args, refusal, want)
+			}
 		}
-		if refusal := starting(t, allInOne(), append(args, "--model", tinyDirectory())); refusal != "" {
-			t.Errorf("whence serve %s --model: %q", strings.Join(args, " "), refusal)
+		if strings.Count(args, "127.0.0.1") > 1 || strings.Contains(args, "x:") {
+			want = "a worker has one"
+		}
+		if refusal := starting(t, served[4].create(), strings.Fields(args)); (refusal == "") != (want == "") || !strings.Contains(refusal, want) {
+			t.Errorf("whence worker %s: %q; want %q", args, refusal, want)
+		}
+	}
+	for args, want := range map[string]string{
+		"--engine sim": "needs --upstream",
+		"--upstream 127.0.0.1:1 --worker 127.0.0.1:2": "remove --worker, or remove --upstream",
+		"--upstream 127.0.0.1:1 --models models.yaml": "remove --models, or remove --upstream",
+	} {
+		if refusal := starting(t, served[1].create(), strings.Fields(args)); !strings.Contains(refusal, want) {
+			t.Errorf("whence gateway %s: %q; want %q", args, refusal, want)
 		}
 	}
 }

@@ -16,8 +16,10 @@ import (
 	"github.com/whence-dev/whence/api-service/edge"
 	"github.com/whence-dev/whence/api-service/front"
 	"github.com/whence-dev/whence/chat-service/server"
+	"github.com/whence-dev/whence/gateway"
 	"github.com/whence-dev/whence/internal/cli"
 	"github.com/whence-dev/whence/internal/flags"
+	"github.com/whence-dev/whence/internal/hub"
 	"github.com/whence-dev/whence/internal/observe"
 	"github.com/whence-dev/whence/internal/process"
 	llm "github.com/whence-dev/whence/llm-worker/command"
@@ -33,8 +35,9 @@ type config struct {
 	edge         edge.Config
 	server       server.Config
 	engine       worker.Config
-	calls        guard.Limits // limits of the hops below the edge
-	timers       rpc.Timers   // of the edge; the hops below keep their defaults
+	upstreams    *gateway.Upstreams // nil for one worker whose engine and files the flags name
+	calls        guard.Limits       // limits of the hops below the edge
+	timers       rpc.Timers         // of the edge; the hops below keep their defaults
 	grace        time.Duration
 }
 
@@ -81,9 +84,14 @@ func (c *config) share() {
 	c.server.Name, c.server.Worker = server.DefaultName, server.DefaultWorker
 	c.server.MaxStreams, c.server.Timers, c.server.Grace = c.edge.MaxStreams, server.DefaultTimers, c.grace
 	c.engine.Name, c.engine.Model, c.engine.ModelName = worker.ServeName, c.server.Model, c.server.ModelName
+	c.engine.NoDownload = c.server.NoDownload
 	c.server.Calls, c.engine.Calls = c.calls, c.calls
 	c.server.Link, c.engine.Link = c.edge.Link, c.edge.Link
 	c.engine.Timers, c.engine.Grace = worker.DefaultTimers, c.grace
+	if c.engine.Files = true; c.engine.NeedsRecognition() || len(c.engine.Further) > 0 {
+		c.upstreams = gateway.NewUpstreams(c.engine, c.worker)
+		c.server.Source, c.server.Missing = c.upstreams.Follow, c.upstreams.Missing
+	}
 }
 
 // check reports what is wrong with c and with the files that it names.
@@ -95,10 +103,10 @@ func (c *config) check() error {
 	if err := c.server.Check(); err != nil {
 		return err
 	}
-	if err := llm.Check(&c.engine); err != nil {
-		return err
+	if c.upstreams != nil {
+		return c.upstreams.Validate()
 	}
-	return c.engine.NeedsModel() // chat-service is in this process, too
+	return llm.Check(&c.engine)
 }
 
 // runAll serves all three until ctx is done. They drain in the order in which requests come in, so
@@ -109,12 +117,16 @@ func runAll(ctx context.Context, c config, public net.Listener, log *slog.Logger
 	if err != nil {
 		return fmt.Errorf("--chat-listen: %w", err)
 	}
-	back, err := net.Listen("tcp", c.worker)
-	if err != nil {
-		return fmt.Errorf("--worker-listen: %w", err)
+	// Once for both services that need the files.
+	if c.server.Model, err = hub.Resolve(ctx, c.server.Model, hub.Options{NoDownload: c.server.NoDownload, Progress: c.engine.Progress, Log: log}); err != nil {
+		return fmt.Errorf("--model: %w", err)
 	}
 	c.share()
-	c.edge.Chat, c.server.Worker = middle.Addr().String(), back.Addr().String()
+	c.edge.Chat = middle.Addr().String()
+	work, where, err := c.workers(log)
+	if err != nil {
+		return err
+	}
 
 	failed, all := errgroup.WithContext(ctx) // a failure of one ends the others
 	edgeDone, chatDone := make(chan struct{}), make(chan struct{})
@@ -126,14 +138,27 @@ func runAll(ctx context.Context, c config, public net.Listener, log *slog.Logger
 		defer close(chatDone)
 		return server.Run(drain.After(all, edgeDone), c.server, middle, log)
 	})
-	failed.Go(func() error { return worker.Run(drain.After(all, chatDone), c.engine, back, log) })
+	failed.Go(func() error { return work(drain.After(all, chatDone)) })
 	failed.Go(func() error {
 		if ready(all, c.edge.TLS, public.Addr()) {
-			greet(c, public.Addr(), middle.Addr(), back.Addr())
+			greet(c, public.Addr(), middle.Addr(), where)
 		}
 		return nil
 	})
 	return failed.Wait()
+}
+
+// workers returns a function that runs the workers, and where they listen, for people.
+func (c *config) workers(log *slog.Logger) (run func(context.Context) error, where string, err error) {
+	if c.upstreams != nil {
+		return func(ctx context.Context) error { return c.upstreams.Run(ctx, log) }, "loopback, one for each model server", nil
+	}
+	ln, err := net.Listen("tcp", c.worker)
+	if err != nil {
+		return nil, "", fmt.Errorf("--worker-listen: %w", err)
+	}
+	c.server.Worker = ln.Addr().String()
+	return func(ctx context.Context) error { return worker.Run(ctx, c.engine, ln, log) }, c.server.Worker, nil
 }
 
 // ready waits until the whole path answers. It sends no secret, so it accepts any certificate: that of
@@ -171,8 +196,11 @@ func origin(secure front.Config, at net.Addr) string {
 }
 
 // greet prints the next steps.
-func greet(c config, edgeAt, middle, back net.Addr) {
+func greet(c config, edgeAt, middle net.Addr, workers string) {
 	model := c.server.ModelID()
+	if c.upstreams != nil {
+		model = c.upstreams.First()
+	}
 	console := ": open it to chat, or paste one of these"
 	switch {
 	case c.edge.Admin.NoConsole:
@@ -191,5 +219,5 @@ grpcurl -plaintext -d '{"chat":{"model":"%[1]s","messages":[{"role":"user","cont
 
 chat-service listens on %[3]s, llm-worker on %[4]s. Ctrl-C drains.
 
-`, model, origin(c.edge.TLS, edgeAt), middle, back, console)
+`, model, origin(c.edge.TLS, edgeAt), middle, workers, console)
 }

@@ -8,12 +8,17 @@ import (
 	"github.com/whence-dev/whence/api-service/edge"
 	"github.com/whence-dev/whence/chat-service/server"
 	"github.com/whence-dev/whence/internal/flags"
+	"github.com/whence-dev/whence/llm-worker/worker"
+	"github.com/whence-dev/whence/pkg/rpc/guard"
 )
 
 // A Config is the configuration of both services. Run sets the connection between them.
 type Config struct {
 	Edge edge.Config
 	Chat server.Config
+	// Worker is the configuration of the workers in this process, one for each server of its Upstream and
+	// Further; without servers there are none.
+	Worker worker.Config
 	// ChatListen is the host:port of chat-service for gRPC callers; "" serves api-service alone.
 	ChatListen string
 }
@@ -23,6 +28,7 @@ type Config struct {
 func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.ChatListen, "chat-listen", "", "`host:port` on which chat-service serves gRPC callers, such as api-services of other processes; port 0 takes any free port; empty serves no gRPC callers")
 	flags.Group(fs, flags.Connections, "chat-listen")
+	c.Worker.UpstreamFlags(fs)
 	api, chat := flag.NewFlagSet("", flag.ContinueOnError), flag.NewFlagSet("", flag.ContinueOnError)
 	c.Edge.Flags(api)
 	c.Chat.Flags(chat)
@@ -110,5 +116,34 @@ func (c *Config) Validate() error {
 	if err := c.Chat.Validate(); err != nil {
 		return err
 	}
+	if err := c.validateWorkers(); err != nil {
+		return err
+	}
 	return c.Edge.Validate()
+}
+
+// validateWorkers checks the options of the workers in this process.
+func (c *Config) validateWorkers() error {
+	switch served := c.Worker.Upstream.Upstream != ""; {
+	case !served && c.Worker.Engine != "" && c.Worker.Engine != worker.Auto:
+		return fmt.Errorf("--engine %.64q needs --upstream: a gateway has no other engine", c.Worker.Engine)
+	case !served:
+		return nil
+	case c.Chat.Worker != server.DefaultWorker:
+		return errors.New("--upstream runs a worker for each model server in this process: remove --worker, or remove --upstream")
+	case c.Chat.Models != "":
+		return errors.New("--upstream takes the models from the servers: remove --models, or remove --upstream")
+	}
+	return c.upstreams().Validate()
+}
+
+// upstreams returns the servers with workers in this process, which have the model and the limits of
+// chat-service.
+func (c *Config) upstreams() *Upstreams {
+	w := c.Worker
+	w.Model, w.ModelName, w.Grace, w.Link = c.Chat.Model, c.Chat.ModelName, c.Chat.Grace, c.Chat.Link
+	w.NoDownload = c.Chat.NoDownload
+	w.Metrics, w.Traces, w.Usage = c.Chat.Metrics, c.Chat.Traces, c.Chat.Usage
+	w.Calls, w.Timers = guard.Default, worker.DefaultTimers
+	return NewUpstreams(w, "127.0.0.1:0")
 }

@@ -4,6 +4,8 @@
 // token from a worker also writes it to the client. They remain two hops: paths, records, logs,
 // metrics and traces have both names, and endings are those of two processes. The process drains
 // api-service first, and then chat-service.
+//
+// With Config.Worker there is also a worker for each model server, on the loopback: see Upstreams.
 package gateway
 
 import (
@@ -40,10 +42,15 @@ func Run(ctx context.Context, c Config, front net.Listener, log *slog.Logger) er
 		}
 		log.Info("listening for gRPC callers", "addr", back.Addr().String())
 	}
+	var upstreams *Upstreams // nil without workers in this process
+	if c.Worker.Upstream.Upstream != "" {
+		upstreams = c.upstreams()
+		c.Chat.Source, c.Chat.Missing = upstreams.Follow, upstreams.Missing
+	}
 	joined := make(chan *inprocess.Conn, 1)
 	c.Chat.Local = func(chat *inprocess.Conn) { joined <- chat }
 	services, all := errgroup.WithContext(ctx)
-	edgeDone := make(chan struct{})
+	edgeDone, chatDone := make(chan struct{}), make(chan struct{})
 	services.Go(func() error {
 		defer close(edgeDone)
 		select {
@@ -54,6 +61,12 @@ func Run(ctx context.Context, c Config, front net.Listener, log *slog.Logger) er
 			return front.Close()
 		}
 	})
-	services.Go(func() error { return server.Run(drain.After(all, edgeDone), c.Chat, back, log) })
+	services.Go(func() error {
+		defer close(chatDone)
+		return server.Run(drain.After(all, edgeDone), c.Chat, back, log)
+	})
+	if upstreams != nil {
+		services.Go(func() error { return upstreams.Run(drain.After(all, chatDone), log) })
+	}
 	return services.Wait()
 }

@@ -82,8 +82,8 @@ func TestWorkersAreListed(t *testing.T) {
 			Target: "h:1", State: chatv1.WorkerState_WORKER_STATE_HEALTHY, Streams: 3, Said: at(0),
 			Info: &llmv1.WorkerInfo{
 				Instance: "llm-worker/0", Model: "m", Engine: "openai", ContextLength: 512, Continues: true,
-				Capabilities: &llmv1.Capabilities{Upstream: "vllm"},
-				Load:         &llmv1.Load{Running: 4, Queued: 1, MaxRunning: 8, MaxQueued: 32, KvUsedTokens: 90, KvTotalTokens: 4096, KvCachedTokens: 64},
+				Capabilities: &llmv1.Capabilities{Upstream: "vllm"}, Server: "vLLM 0.32.0",
+				Load: &llmv1.Load{Running: 4, Queued: 1, MaxRunning: 8, MaxQueued: 32, KvUsedTokens: 90, KvTotalTokens: 4096, KvCachedTokens: 64},
 			},
 		},
 		{Target: "h:2", State: chatv1.WorkerState_WORKER_STATE_DOWN, Message: "nobody listens"},
@@ -93,7 +93,7 @@ func TestWorkersAreListed(t *testing.T) {
 		t.Fatalf("%v: %s", err, body)
 	}
 	if want := (story.Worker{
-		Name: "llm-worker/0", Target: "h:1", State: "healthy", Model: "m", Engine: "openai", Role: "both", Upstream: "vllm", ContextLength: 512, Continues: true,
+		Name: "llm-worker/0", Target: "h:1", State: "healthy", Model: "m", Engine: "openai", Role: "both", Upstream: "vllm", Server: "vLLM 0.32.0", ContextLength: 512, Continues: true,
 		Streams: 3, Running: 4, Queued: 1, MaxRunning: 8, MaxQueued: 32, KVUsedTokens: 90, KVTotalTokens: 4096, KVCachedTokens: 64, Said: "2026-01-02T03:04:05Z",
 	}); got.Workers[0] != want {
 		t.Errorf("%+v", got.Workers[0])

@@ -20,6 +20,7 @@ type Worker struct {
 	Engine         string `json:"engine"`
 	Role           string `json:"role,omitempty"`     // "both", "prefill" or "decode"
 	Upstream       string `json:"upstream,omitempty"` // the kind of server that generates beside the worker
+	Server         string `json:"server,omitempty"`   // that server, for people; see whence.llm.v1.WorkerInfo
 	ContextLength  uint32 `json:"context_length"`
 	Continues      bool   `json:"continues"` // can continue answers that another worker began
 	Embeds         bool   `json:"embeds"`    // computes embeddings
@@ -58,7 +59,7 @@ func worker(w *chatv1.Worker) Worker {
 	return Worker{
 		Name: info.GetInstance(), Target: w.GetTarget(), Message: w.GetMessage(),
 		State: strings.ToLower(strings.TrimPrefix(w.GetState().String(), "WORKER_STATE_")),
-		Model: model, Leaving: w.GetLeaving(), Engine: info.GetEngine(), Role: role(info), Upstream: info.GetCapabilities().GetUpstream(),
+		Model: model, Leaving: w.GetLeaving(), Engine: info.GetEngine(), Role: role(info), Upstream: info.GetCapabilities().GetUpstream(), Server: info.GetServer(),
 		ContextLength: info.GetContextLength(), Continues: info.GetContinues(), Embeds: info.GetEmbeds(), Streams: w.GetStreams(),
 		Running: load.GetRunning(), Queued: load.GetQueued(), MaxRunning: load.GetMaxRunning(), MaxQueued: load.GetMaxQueued(),
 		KVUsedTokens: load.GetKvUsedTokens(), KVTotalTokens: load.GetKvTotalTokens(), KVCachedTokens: load.GetKvCachedTokens(), Said: said,

@@ -39,6 +39,7 @@ type Registry struct {
 	self    string
 	log     *slog.Logger
 	healthy func(bool)
+	missing func() string // see Expect; nil for none
 
 	applying sync.Mutex // held while cards are loaded and models change
 	retiring sync.WaitGroup
@@ -46,6 +47,7 @@ type Registry struct {
 	notifying sync.Mutex // held while healthy is called
 
 	mu      sync.RWMutex // guards the following fields
+	refused bool         // Take has refused the last cards
 	byName  map[string]*model
 	served  []entry // sorted by name
 	leaving []*model
@@ -107,6 +109,44 @@ func (r *Registry) Set(cards []Card) error {
 	}
 	r.notify()
 	return nil
+}
+
+// Expect says that models are still to come, before the first of them: missing returns why some are missing,
+// for people, or "" once all are there. Until then a name that no model has is unavailable, and not unknown.
+func (r *Registry) Expect(missing func() string) {
+	r.missing = missing
+	r.notify()
+}
+
+// Take is Set for cards that nobody waits for. Cards that cannot be served are logged, and are why the
+// registry's models are missing.
+func (r *Registry) Take(cards []Card) {
+	err := r.Set(cards)
+	if err != nil {
+		r.log.Error("models cannot be served", "err", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refused = err != nil
+}
+
+// Missing returns why models are missing, for people; "" if none is expected.
+func (r *Registry) Missing() string {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.lacking()
+}
+
+// lacking is Missing with the registry's mu held.
+func (r *Registry) lacking() string {
+	switch {
+	case r.refused:
+		return "the files of a model cannot be used; the log says why"
+	case r.missing == nil:
+		return ""
+	default:
+		return r.missing()
+	}
 }
 
 // settle is the maximum time that a replaced model's successor may take to find its workers before
@@ -246,6 +286,9 @@ func (r *Registry) named(name string) (*model, error) {
 	}
 	if name == "" && len(r.served) == 1 {
 		return r.served[0].model, nil
+	}
+	if problem := r.lacking(); problem != "" {
+		return nil, streamerr.New(streamerr.Unavailable, "the model %.128q is not served yet: %s", name, problem)
 	}
 	if name == "" {
 		return nil, streamerr.InvalidParam("model", "model is missing; there is %s", r.names()).WithCode(streamerr.CodeMissing)

@@ -19,6 +19,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/route/policy"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/internal/flags"
+	"github.com/whence-dev/whence/internal/hub"
 	"github.com/whence-dev/whence/internal/process"
 	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/ledger"
@@ -41,9 +42,15 @@ type Config struct {
 	Worker     string // addresses of llm-workers; see discover.Parse
 	Policy     string // routing policy; see policy.Parse; "" is policy.LeastLoaded
 	KV         kvcache.Options
-	Model      string // Hugging Face directory with tokenizer and chat template; "" is the embedded model
+	Model      string // Hugging Face directory with tokenizer and chat template, GGUF file, or id on the hub; "" is the embedded model
 	ModelName  string // the model's name in requests; "" is the worker's name for it
 	Models     string // file with the cards of several models, replaces Model and ModelName; see models.File
+	NoDownload bool   // files of an id on the hub come from the local cache only
+	// Source gives set the cards of all models, whenever they change, until ctx is done. base has what the
+	// other fields say about every model. nil means that the other fields describe the models.
+	Source func(ctx context.Context, base models.Card, set func([]models.Card))
+	// Missing returns why models of Source are still missing, for people, or ""; nil means that none is.
+	Missing    func() string
 	ToolFormat string // format of tool calls; "" detects it from the chat template
 	MaxStreams int    // maximum live streams; further streams are OVERLOADED
 	Migrations int    // maximum moves of a stream to another worker
@@ -139,7 +146,8 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 
 // ModelFlags adds only the flags that describe the model.
 func (c *Config) ModelFlags(fs *flag.FlagSet) {
-	fs.StringVar(&c.Model, "model", "", "`path` of the model's Hugging Face directory or GGUF file; empty for the embedded whence-tiny")
+	fs.StringVar(&c.Model, "model", "", "`path` of the model's Hugging Face directory or GGUF file, or its id on the Hugging Face hub, such as Qwen/Qwen3-8B; empty for the embedded whence-tiny, or for the model of --upstream")
+	fs.BoolVar(&c.NoDownload, "no-download", false, "take the files of an id on the hub only from the local cache (HF_HOME); never the weights are downloaded")
 	fs.StringVar(&c.ModelName, "model-name", "", "the `name` of the model in requests; empty for the name of the directory")
 	fs.StringVar(&c.ToolFormat, "tool-format", chat.ToolFormatAuto, "the `format` of the model's tool calls: auto, which detects it from the chat template, none, a name of docs/reference/tool-formats.md, or json or xml with the texts around calls, such as \"json <call> </call>\"")
 	flags.Group(fs, flags.Model)
@@ -184,7 +192,7 @@ func (c *Config) Check() error {
 // for the cards of a file.
 func (c *Config) card() models.Card {
 	card := models.Card{
-		Name: c.ModelName, Directory: c.Model, Workers: c.Worker, Policy: c.Policy, ToolFormat: c.ToolFormat,
+		Name: c.ModelName, Directory: c.Model, NoDownload: c.NoDownload, Workers: c.Worker, Policy: c.Policy, ToolFormat: c.ToolFormat,
 		Migrations: c.Migrations, MigrateAfter: c.MigrateAfter, FirstTokenMove: c.FirstTokenMove, Timers: c.Timers,
 		QueueStreams: c.QueueStreams, QueueTokens: c.QueueTokens, QueueOutage: c.QueueOutage, HandoverAbove: c.HandoverAbove, KV: c.KV,
 	}
@@ -283,6 +291,13 @@ func (c *Config) identity(served bool, log *slog.Logger) (*mtls.Identity, error)
 // load sets the models of registry from c. It returns a function that follows the models file, if
 // there is one.
 func load(ctx context.Context, c Config, registry *models.Registry, hop *rpc.Hop) (follow func(context.Context), err error) {
+	if c.Model, err = hub.Resolve(ctx, c.Model, hub.Options{NoDownload: c.NoDownload, Log: hop.Log}); err != nil {
+		return nil, fmt.Errorf("--model: %w", err)
+	}
+	if c.Source != nil {
+		registry.Expect(c.Missing)
+		return func(ctx context.Context) { c.Source(ctx, c.card(), registry.Take) }, nil
+	}
 	if c.Models == "" {
 		return func(context.Context) {}, registry.Set([]models.Card{c.card()})
 	}

@@ -85,7 +85,11 @@ func (s *Server) Complete(ctx context.Context, req *chatv1.CompleteRequest) (*ch
 
 // Models implements chatv1.ChatServer.
 func (s *Server) Models(context.Context, *chatv1.ModelsRequest) (*chatv1.ModelsResponse, error) {
-	return &chatv1.ModelsResponse{Models: s.models.Models()}, nil
+	all := s.models.Models()
+	if missing := s.models.Missing(); len(all) == 0 && missing != "" {
+		return nil, streamerr.Via(s.hop.Name, streamerr.New(streamerr.Unavailable, "there is no model yet: %s", missing))
+	}
+	return &chatv1.ModelsResponse{Models: all}, nil
 }
 
 // Workers implements chatv1.ChatServer.

@@ -105,8 +105,8 @@ func printSample(out io.Writer, url string, s *sample) error {
 	}
 	for i := range s.workers {
 		w := &s.workers[i]
-		fmt.Fprintf(&b, "worker       %s %s, %d streams, %d/%d running, %d/%d queued, %s of KV cache%s\n",
-			printable.Line(w.Name), printable.Line(w.State), w.Streams, w.Running, w.MaxRunning, w.Queued, w.MaxQueued, kvUse(w), suffix(printable.Line(w.Message)))
+		fmt.Fprintf(&b, "worker       %s %s, %d streams, %d/%d running, %d/%d queued, %s of KV cache%s%s\n",
+			printable.Line(w.Name), printable.Line(w.State), w.Streams, w.Running, w.MaxRunning, w.Queued, w.MaxQueued, kvUse(w), suffix(printable.Line(w.Server)), suffix(printable.Line(w.Message)))
 	}
 	if s.refusal != nil {
 		fmt.Fprintf(&b, "workers      are not shown: %s\n", printable.Line(s.refusal.Error()))

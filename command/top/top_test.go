@@ -56,7 +56,7 @@ func healthy() *fakeEdge {
 		ended: `{"streams":[
 			{"id":"e1","state":"ended","reason":"completed","origin":"engine","tokens":{"delivered":7},"hops":[{"took_ms":100,"first_token_ms":1500,"per_token_ms":2.5,"longest_gap_ms":400}]},
 			{"id":"e2","state":"ended","reason":"peer_lost","origin":"llm-worker/1","tokens":{"delivered":3},"hops":[{"took_ms":90}]}]}`,
-		workers: `{"workers":[{"name":"llm-worker/0","state":"healthy","engine":"embedded","streams":1,"running":2,"max_running":64,"max_queued":256,"kv_used_tokens":1,"kv_total_tokens":4},
+		workers: `{"workers":[{"name":"llm-worker/0","state":"healthy","engine":"openai","server":"vLLM 0.32.0, with a context of 1024 tokens","streams":1,"running":2,"max_running":64,"max_queued":256,"kv_used_tokens":1,"kv_total_tokens":4},
 			{"name":"llm-worker/1","state":"down","message":"connection refused"}]}`,
 	}
 }
@@ -79,7 +79,7 @@ func TestTopWithoutATerminalPrintsOnce(t *testing.T) {
 		"first token        20ms      1.5s      1.5s\n",
 		"per token        2.50ms      25ms      25ms\n",
 		"ended        1 peer_lost by llm-worker/1\n",
-		"worker       llm-worker/0 healthy, 1 streams, 2/64 running, 0/256 queued, 25% of KV cache\n",
+		"worker       llm-worker/0 healthy, 1 streams, 2/64 running, 0/256 queued, 25% of KV cache: vLLM 0.32.0, with a context of 1024 tokens\n",
 		"worker       llm-worker/1 down, 0 streams, 0/0 running, 0/0 queued, - of KV cache: connection refused\n",
 		"STREAM  MODEL  AGE    STATE               TOKENS  PEER\n",
 		"a       m      12.3s  live                42      10.0.0.1:5\n",

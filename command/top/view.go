@@ -2,6 +2,7 @@ package top
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -123,6 +124,9 @@ func (b *board) workerLines(width int) []string {
 		return []string{b.screen.Show(screen.Yellow, screen.Fit("workers are not shown: "+printable.Line(firstLine(b.last.refusal)), width))}
 	}
 	name := max(width-55, 12)
+	if slices.ContainsFunc(b.last.workers, func(w story.Worker) bool { return w.Server != "" }) {
+		name = max(width-85, 12) // the rest is for the servers
+	}
 	lines := []string{b.screen.Show(screen.Dim, screen.Fit(fmt.Sprintf("%s %-8s %7s %11s %9s %4s  %s", screen.Fit("WORKER", name), "STATE", "STREAMS", "RUNNING", "QUEUED", "KV", "ENGINE"), width))}
 	for i := range b.last.workers {
 		if i == maxWorkers {
@@ -146,13 +150,22 @@ func (b *board) workerLine(w *story.Worker, name, width int) string {
 	if w.Leaving {
 		state = "leaving"
 	}
-	rest := fmt.Sprintf(" %7d %11s %9s %4s  %s", w.Streams, fmt.Sprintf("%d/%d", w.Running, w.MaxRunning), fmt.Sprintf("%d/%d", w.Queued, w.MaxQueued), kvUse(w), w.Engine)
+	rest := fmt.Sprintf(" %7d %11s %9s %4s  %s", w.Streams, fmt.Sprintf("%d/%d", w.Running, w.MaxRunning), fmt.Sprintf("%d/%d", w.Queued, w.MaxQueued), kvUse(w), engineOf(w))
 	if w.Message != "" {
 		rest = " " + w.Message
 	}
 	name = min(name, max(width-9, 0))
 	line := screen.Fit(printable.Line(w.Name), name) + " " + b.screen.Show(style, screen.Fit(printable.Line(state), min(8, width-name-1)))
 	return line + screen.Fit(printable.Line(rest), width-name-9)
+}
+
+// engineOf returns a worker's engine, and the make and version of the server that it is on.
+func engineOf(w *story.Worker) string {
+	server, _, _ := strings.Cut(w.Server, ",")
+	if server == "" {
+		return w.Engine
+	}
+	return w.Engine + ": " + server
 }
 
 // streamLines shows the streams that fit into height, and among them the selected one.

@@ -302,6 +302,9 @@ struct WorkerInfo {
   // Why the worker takes no streams, for people, such as a fault of its server; empty while it
   // takes them. Names no addresses, because clients may read it.
   20: string problem
+  // The server that generates, for people: its make and version, its limits, and where the model's
+  // files come from; empty if the worker generates, or has not asked. Names no addresses.
+  21: string server
 }
 
 // Capabilities describes what happens to a request and its answer between the worker and the model.

@@ -7,12 +7,14 @@ import (
 	"slices"
 
 	"github.com/whence-dev/whence/internal/gguf"
+	"github.com/whence-dev/whence/internal/hub"
 )
 
 // CheckModel reports whether the directory or GGUF file of --model lacks config.json, or has none of
-// the other files. "" stands for the embedded model, which has all files.
+// the other files. "" stands for the embedded model, which has all files. The files of an id on the hub are
+// looked for later.
 func CheckModel(path string, oneOf ...string) error {
-	if path == "" {
+	if path == "" || hub.IsID(path) {
 		return nil
 	}
 	open := gguf.Directory

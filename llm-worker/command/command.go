@@ -3,6 +3,7 @@ package command
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 
@@ -26,6 +27,9 @@ func New(c *worker.Config) *cli.Service {
 
 // Check reports what is wrong with c and with the files that it names.
 func Check(c *worker.Config) error {
+	if n := len(c.Further); n > 0 {
+		return fmt.Errorf("--upstream names %d servers, and a worker has one: start a worker for each of them, with a --listen of its own, or run whence gateway, which has a worker for each", n+1)
+	}
 	if err := c.Validate(); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/internal/gguf"
+	"github.com/whence-dev/whence/internal/hub"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
@@ -41,6 +43,17 @@ type engine struct {
 // NeedsWeights reports whether the engine reads the model's weights.
 func (c *Config) NeedsWeights() bool { return c.Upstream.Upstream == "" && c.Engine != Sim }
 
+// load returns the engine's load for the metrics.
+func (e *engine) load() metrics.Load {
+	info := e.info()
+	l := info.GetLoad()
+	return metrics.Load{
+		Model: cmp.Or(e.model, info.GetModel()), Block: int64(info.GetKvBlockSize()),
+		Running: int64(l.GetRunning()), Queued: int64(l.GetQueued()),
+		KVUsed: int64(l.GetKvUsedTokens()), KVLimit: int64(l.GetKvTotalTokens()), KVCached: int64(l.GetKvCachedTokens()),
+	}
+}
+
 // newEngine returns the engine that c selects. hop counts its work.
 func newEngine(c *Config, hop *metrics.Hop, log *slog.Logger) (*engine, error) {
 	dir := whencetiny.FS()
@@ -54,7 +67,7 @@ func newEngine(c *Config, hop *metrics.Hop, log *slog.Logger) (*engine, error) {
 		if dir, err = open(c.Model); err != nil {
 			return nil, err
 		}
-		name, owner = gguf.Name(c.Model), ""
+		name, owner = hub.Name(c.Model), ""
 	}
 	if c.ModelName != "" {
 		name = c.ModelName
@@ -87,7 +100,7 @@ func newEngine(c *Config, hop *metrics.Hop, log *slog.Logger) (*engine, error) {
 	e.model = name
 	e.info = func() *llmv1.WorkerInfo {
 		i := info()
-		i.OwnedBy, i.ModelChecksum, i.KvEvents, i.Role = owner, sum, e.held != nil, roles[c.Role]
+		i.OwnedBy, i.ModelChecksum, i.KvEvents, i.Role, i.Server = owner, sum, e.held != nil, roles[c.Role], c.Server
 		return i
 	}
 	return e, nil

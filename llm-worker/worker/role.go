@@ -29,7 +29,7 @@ func (c *Config) validateRole() error {
 	switch {
 	case !known:
 		return fmt.Errorf("--role is %.64q; it must be %s, %s or %s", c.Role, Both, Prefill, Decode)
-	case role != llmv1.Role_ROLE_BOTH && c.Engine != Sim && c.Engine != OpenAI:
+	case role != llmv1.Role_ROLE_BOTH && c.Engine != Sim && c.Engine != OpenAI && !c.NeedsRecognition():
 		return fmt.Errorf("--role %s needs --engine %s (vLLM) or %s", c.Role, OpenAI, Sim)
 	}
 	return nil

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -36,16 +35,20 @@ import (
 // A Config is the configuration of llm-worker.
 type Config struct {
 	Name       string // in paths and logs; "" means process.InstanceName
-	Model      string // Hugging Face directory or GGUF file; "" means the embedded model
+	Model      string // Hugging Face directory, GGUF file or id on the hub; "" means the embedded model
 	ModelName  string // the model's name in requests; "" means the directory's name
+	NoDownload bool   // files of an id of the hub come from the local cache only
 	MaxRunning int    // 0 means batch.DefaultMaxRunning, or the slots of a server (see beside.Options)
 	MaxQueued  int
 	Pace       float64          // tokens per second per stream; 0 means no limit
 	KVTokens   int              // size of the KV cache, in tokens; 0 means the engine's default
 	Threads    int              // of the engine; 0 means the engine's default
 	Weights    string           // format of the embedded engine's weights in memory, one of tinyllama.Formats; "" means tinyllama.Stored
-	Engine     string           // Embedded, OpenAI, VLLM, SGLang or Sim; "" means Embedded
+	Engine     string           // Embedded, OpenAI, VLLM, SGLang or Sim; "" means Auto
 	Upstream   openai.Options   // the engines VLLM and SGLang use some of its fields
+	Further    []string         // addresses of further servers, each of which needs a worker of its own
+	Server     string           // describes the server of Upstream for people; Recognize sets it
+	Files      bool             // the server's model needs files although its engine does not, because chat-service is in this process
 	Events     upstream.Options // events of the server beside the worker; zero means none
 	Sim        sim.Options      // of the engine Sim, together with KVTokens
 	Role       string           // Both, Prefill or Decode; "" means Both
@@ -75,6 +78,9 @@ const (
 	serviceName = "llm-worker"
 )
 
+// NumberedName returns the name of a worker of a process with several: llm-worker/0, llm-worker/1 and so on.
+func NumberedName(i int) string { return fmt.Sprintf("%s/%d", serviceName, i) }
+
 // Defaults of Config.
 const (
 	DefaultListen = "127.0.0.1:8082"
@@ -91,7 +97,8 @@ var DefaultTimers = rpc.Timers{FirstToken: 2 * time.Minute, Stall: 30 * time.Sec
 // Flags adds the flags of c to fs.
 func (c *Config) Flags(fs *flag.FlagSet) {
 	process.InstanceFlag(fs, &c.Name, serviceName)
-	fs.StringVar(&c.Model, "model", "", "Hugging Face directory or GGUF file, for the embedded engine, of a Llama, Mistral, Qwen2, Qwen3 or Phi-3; a `path`, or empty for the embedded whence-tiny")
+	fs.StringVar(&c.Model, "model", "", "`path` of a Hugging Face directory or GGUF file, or an id on the Hugging Face hub, such as Qwen/Qwen3-8B; of a Llama, Mistral, Qwen2, Qwen3 or Phi-3 for the embedded engine, which needs the weights on this machine; empty for the embedded whence-tiny, or for the model of --upstream")
+	fs.BoolVar(&c.NoDownload, "no-download", false, "take the files of an id on the hub only from the local cache (HF_HOME); never the weights are downloaded")
 	fs.StringVar(&c.ModelName, "model-name", "", "the model's name in requests; empty for the directory's or file's name, or without one for the name that vllm or sglang reports")
 	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long live streams may finish after the first signal; a second signal ends them at once")
 	c.Timers = DefaultTimers
@@ -104,7 +111,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	c.MTLS.Flags(fs)
 	c.MTLS.CalleeFlags(fs)
 	flags.Group(fs, flags.Connections, "name", "register", "advertise", "link", "link-port", "mtls-cert", "mtls-key", "mtls-ca", "mtls-callers")
-	flags.Group(fs, flags.Model, "model", "model-name")
+	flags.Group(fs, flags.Model, "model", "model-name", "no-download")
 	flags.Group(fs, flags.Limits, "max-calls", "max-calls-per-connection")
 	flags.Group(fs, flags.Timeouts)
 	c.EngineFlags(fs)
@@ -156,13 +163,30 @@ func (c *Config) Validate() error {
 	return c.Timers.Validate()
 }
 
+// complete adds to c what neither the operator nor a default has said: the name, what the server of
+// c.Upstream tells, and the path of the model's files. It returns nil if ctx ends first.
+func (c *Config) complete(ctx context.Context, addr net.Addr, log *slog.Logger) (err error) {
+	if c.Name == "" {
+		c.Name = process.InstanceName(serviceName, addr)
+	}
+	if _, err = c.Recognize(ctx, log, nil); err == nil {
+		if c.Model, err = c.resolve(ctx, log); err != nil {
+			err = fmt.Errorf("--model: %w", err)
+		}
+	}
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // no failure
+	}
+	return err
+}
+
 // Run serves on ln until ctx is done and the streams have drained.
 func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	if c.Name == "" {
-		c.Name = process.InstanceName(serviceName, ln.Addr())
+	if err := c.complete(ctx, ln.Addr(), log); err != nil || ctx.Err() != nil {
+		return err
 	}
 	identity, err := c.MTLS.Open(log)
 	if err != nil {
@@ -177,15 +201,7 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	if c.Stage != nil {
 		generate = c.Stage(generate)
 	}
-	unwatch, err := hop.Load(func() metrics.Load {
-		info := e.info()
-		l := info.GetLoad()
-		return metrics.Load{
-			Model: cmp.Or(e.model, info.GetModel()), Block: int64(info.GetKvBlockSize()),
-			Running: int64(l.GetRunning()), Queued: int64(l.GetQueued()),
-			KVUsed: int64(l.GetKvUsedTokens()), KVLimit: int64(l.GetKvTotalTokens()), KVCached: int64(l.GetKvCachedTokens()),
-		}
-	})
+	unwatch, err := hop.Load(e.load)
 	if err != nil {
 		return err
 	}

@@ -8,12 +8,13 @@ import (
 	"io/fs"
 	"iter"
 	"log/slog"
+	"strings"
 	"sync"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/flags"
-	"github.com/whence-dev/whence/internal/gguf"
+	"github.com/whence-dev/whence/internal/hub"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overgrpc"
@@ -31,6 +32,7 @@ import (
 
 // The engines of a worker. All except Embedded and Sim generate on a server beside the worker.
 const (
+	Auto     = "auto"     // Embedded, or the best engine for the server of --upstream
 	Embedded = "embedded" // the model runs in this process
 	OpenAI   = "openai"   // over OpenAI's API
 	VLLM     = "vllm"     // over vLLM's gRPC service
@@ -41,19 +43,66 @@ const (
 )
 
 func (c *Config) kindFlags(fs *flag.FlagSet) {
-	fs.StringVar(&c.Engine, "engine", Embedded, "the engine: embedded; the server of --upstream over OpenAI's API (openai) or over its own (vllm, sglang, llamacpp, ollama); or a simulator (sim)")
-	fs.StringVar(&c.Upstream.Upstream, "upstream", "", "`address` of that server: a URL such as http://127.0.0.1:8000 for openai, llamacpp and ollama, host:port of its gRPC service for vllm, either for sglang")
-	fs.StringVar(&c.Upstream.Model, "upstream-model", "", "that server's name for the model, for openai and ollama; empty for the first model of its list")
-	fs.StringVar(&c.Upstream.Key, "upstream-key", "", "key for that server, over HTTP; others can read it in a command line, but not in the environment")
-	fs.StringVar(&c.Upstream.Prompt, "upstream-prompt", openai.PromptAuto, "form of the prompts for that server, for openai: ids, text, or auto for ids if it accepts them")
+	c.UpstreamFlags(fs)
 	fs.Var(&c.Upstream.Rank, "upstream-rank", "the data-parallel `rank` of that vLLM or SGLang that this worker uses, over HTTP: start a worker for each rank; empty to let the server choose one for each request")
 	fs.StringVar(&c.Events.Events, "upstream-kv-events", "", "`endpoint` of the KV cache events of vLLM, SGLang or llm-d: tcp://host:port to connect to, or tcp://*:port (or @tcp://host:port) to bind for an engine that connects; empty for none")
 	fs.StringVar(&c.Events.Replay, "upstream-kv-replay", "", "`tcp://host:port` where that engine replays batches that were missed; empty for none")
 	fs.StringVar(&c.Events.Topic, "upstream-kv-topic", "", "`prefix` of the topics of that engine's batches")
 	flags.Group(fs, flags.Engine)
-	flags.Secret(fs, "upstream-key")
 	c.Sim.Flags(fs)
 	flags.Group(fs, flags.Simulator)
+}
+
+// UpstreamFlags adds only the flags of a model server beside the worker, and of the engine on it.
+func (c *Config) UpstreamFlags(fs *flag.FlagSet) {
+	c.Engine = Auto
+	fs.Var((*engineName)(&c.Engine), "engine", "the engine: auto, which recognises the server of --upstream, and is embedded without one; embedded; that server over OpenAI's API (openai) or over its own (vllm, sglang, llamacpp, ollama); or a simulator (sim)")
+	fs.Var(&addresses{&c.Upstream.Upstream, &c.Further}, "upstream", "`address` of a model server: a URL such as http://127.0.0.1:8000, or host:port, such as that of the gRPC service of vLLM or SGLang; repeat it for several servers in whence and whence gateway, which run a worker for each")
+	fs.StringVar(&c.Upstream.Model, "upstream-model", "", "that server's name for the model, for openai and ollama; empty for the first model of its list")
+	fs.StringVar(&c.Upstream.Key, "upstream-key", "", "key for that server, over HTTP; others can read it in a command line, but not in the environment")
+	fs.StringVar(&c.Upstream.Prompt, "upstream-prompt", openai.PromptAuto, "form of the prompts for that server, for openai: ids, text, or auto for ids if it accepts them")
+	flags.Group(fs, flags.Engine)
+	flags.Secret(fs, "upstream-key")
+}
+
+// An engineName is the value of --engine.
+type engineName string
+
+func (e *engineName) String() string { return string(*e) }
+
+// Set implements flag.Value. llama.cpp's engine may have the project's own name.
+func (e *engineName) Set(name string) error {
+	if name == "llama.cpp" {
+		name = LlamaCPP
+	}
+	*e = engineName(name)
+	return nil
+}
+
+// addresses are the value of --upstream: the first address, and all further ones.
+type addresses struct {
+	first   *string
+	further *[]string
+}
+
+// String implements flag.Value, also for the zero value, as package flag demands.
+func (a *addresses) String() string {
+	if a.first == nil || *a.first == "" {
+		return ""
+	}
+	return strings.Join(append([]string{*a.first}, *a.further...), ",")
+}
+
+// Set implements flag.Value. It adds addresses, which may be separated by commas.
+func (a *addresses) Set(list string) error {
+	for address := range strings.SplitSeq(list, ",") {
+		if address = strings.TrimSpace(address); *a.first == "" {
+			*a.first = address
+		} else {
+			*a.further = append(*a.further, address)
+		}
+	}
+	return nil
 }
 
 func (c *Config) validateEngine() error {
@@ -62,27 +111,27 @@ func (c *Config) validateEngine() error {
 	if err := events.Validate(); err != nil {
 		return err
 	}
-	if _, ranked := up.Rank.Number(); ranked && c.Engine != OpenAI && (c.Engine != SGLang || !sglang.OverHTTP(up.Upstream)) {
+	if _, ranked := up.Rank.Number(); ranked && !c.NeedsRecognition() && c.Engine != OpenAI && (c.Engine != SGLang || !sglang.OverHTTP(up.Upstream)) {
 		return fmt.Errorf("--upstream-rank is of use only with --engine %s, or with --engine %s and a URL: the gRPC services of vLLM and SGLang do not let a request choose a rank", OpenAI, SGLang)
 	}
+	if c.NeedsRecognition() {
+		return c.validateAddress()
+	}
 	switch c.Engine {
-	case "", Embedded, Sim:
+	case "", Auto, Embedded, Sim:
 		if up.Upstream != "" {
-			return fmt.Errorf("--upstream is of use only with --engine %s, %s, %s, %s or %s", OpenAI, VLLM, SGLang, LlamaCPP, Ollama)
+			return fmt.Errorf("--upstream is of use only with --engine %s, %s, %s, %s, %s or %s", Auto, OpenAI, VLLM, SGLang, LlamaCPP, Ollama)
 		}
 		if c.Events != (upstream.Options{}) {
 			return fmt.Errorf("--upstream-kv-events is of use only with --engine %s, %s, %s, %s or %s", OpenAI, VLLM, SGLang, LlamaCPP, Ollama)
 		}
 		return c.Sim.Validate()
 	case OpenAI:
-		if err := up.Validate(); err != nil {
-			return err
-		}
-		return c.NeedsModel()
+		return up.Validate()
 	case VLLM, SGLang, LlamaCPP, Ollama:
 		return c.validateOwnAPI()
 	default:
-		return fmt.Errorf("--engine is %.64q; it must be %s, %s, %s, %s, %s, %s or %s", c.Engine, Embedded, OpenAI, VLLM, SGLang, LlamaCPP, Ollama, Sim)
+		return fmt.Errorf("--engine is %.64q; it must be %s, %s, %s, %s, %s, %s, %s or %s", c.Engine, Auto, Embedded, OpenAI, VLLM, SGLang, LlamaCPP, Ollama, Sim)
 	}
 }
 
@@ -105,23 +154,10 @@ func (c *Config) validateOwnAPI() error {
 	case up.Key != "" && !http:
 		return errors.New("--upstream-key is of use only over HTTP")
 	case http:
-		if err := overhttp.Validate(up.Upstream, up.Key); err != nil {
-			return err
-		}
-		return c.NeedsModel()
+		return overhttp.Validate(up.Upstream, up.Key)
 	default:
 		return overgrpc.Validate(up.Upstream)
 	}
-}
-
-// NeedsModel refuses a worker on a server without the files of the server's model. Those of the embedded model
-// would take their place, and the server would be asked, and read, in another vocabulary. Only the worker of
-// vllm or sglang, over gRPC, needs no files, if its chat-service has them.
-func (c *Config) NeedsModel() error {
-	if c.Upstream.Upstream == "" || c.Model != "" {
-		return nil
-	}
-	return fmt.Errorf("--engine %s needs --model: the Hugging Face directory (weights are not needed) or the GGUF file of the model that the server of --upstream runs", c.Engine)
 }
 
 // overOpenAI returns an engine on a server with OpenAI's API. The worker has only the model's
@@ -131,7 +167,7 @@ func overOpenAI(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.L
 	if err != nil {
 		return nil, err
 	}
-	model.Name = gguf.Name(c.Model)
+	model.Name = hub.Name(c.Model)
 	opts := c.Upstream
 	opts.Name, opts.MaxRunning, opts.Log = name, c.MaxRunning, log
 	opts.HandsOver = roles[c.Role] != llmv1.Role_ROLE_BOTH
@@ -145,7 +181,7 @@ func overOwnHTTP(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.
 	if err != nil {
 		return nil, err
 	}
-	model.Name = gguf.Name(c.Model)
+	model.Name = hub.Name(c.Model)
 	opts := beside.Options{Upstream: c.Upstream.Upstream, Name: name, MaxRunning: c.MaxRunning, Log: log}
 	if c.Engine == Ollama {
 		return c.upstreamed(ollama.New(model, ollama.Options{Options: opts, Model: c.Upstream.Model, Key: c.Upstream.Key}), model.Config(), hop, log), nil

@@ -224,7 +224,10 @@ const shownModels = 3
 // problemBelow returns the reason why no model of the chat-service has a worker.
 func (p *peer) problemBelow(ctx context.Context) string {
 	resp, err := p.chat.Models(ctx, &chatv1.ModelsRequest{})
-	if err != nil {
+	switch {
+	case streamerr.FromHop(err):
+		return streamerr.FromGRPC(Hop, err).Message
+	case err != nil:
 		return "the chat-service gave no reason"
 	}
 	var all []string

@@ -1053,6 +1053,7 @@ type WorkerInfo struct {
 	KvEvents      bool          `thrift:"kv_events,12" frugal:"12,default,bool" json:"kv_events"`
 	Role          Role          `thrift:"role,19" frugal:"19,default,Role" json:"role"`
 	Problem       string        `thrift:"problem,20" frugal:"20,default,string" json:"problem"`
+	Server        string        `thrift:"server,21" frugal:"21,default,string" json:"server"`
 }
 
 func NewWorkerInfo() *WorkerInfo {
@@ -1140,6 +1141,10 @@ func (p *WorkerInfo) GetProblem() (v string) {
 	return p.Problem
 }
 
+func (p *WorkerInfo) GetServer() (v string) {
+	return p.Server
+}
+
 func (p *WorkerInfo) IsSetLoad() bool {
 	return p.Load != nil
 }
@@ -1173,6 +1178,7 @@ var fieldIDToName_WorkerInfo = map[int16]string{
 	12: "kv_events",
 	19: "role",
 	20: "problem",
+	21: "server",
 }
 
 type Capabilities struct {

@@ -1373,7 +1373,10 @@ type WorkerInfo struct {
 	Role Role `protobuf:"varint,19,opt,name=role,proto3,enum=whence.llm.v1.Role" json:"role,omitempty"`
 	// Why the worker takes no streams, for people, such as a fault of its server; empty while it
 	// takes them. Names no addresses, because clients may read it.
-	Problem       string `protobuf:"bytes,20,opt,name=problem,proto3" json:"problem,omitempty"`
+	Problem string `protobuf:"bytes,20,opt,name=problem,proto3" json:"problem,omitempty"`
+	// The server that generates, for people: its make and version, its limits, and where the model's
+	// files come from; empty if the worker generates, or has not asked. Names no addresses.
+	Server        string `protobuf:"bytes,21,opt,name=server,proto3" json:"server,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1523,6 +1526,13 @@ func (x *WorkerInfo) GetRole() Role {
 func (x *WorkerInfo) GetProblem() string {
 	if x != nil {
 		return x.Problem
+	}
+	return ""
+}
+
+func (x *WorkerInfo) GetServer() string {
+	if x != nil {
+		return x.Server
 	}
 	return ""
 }
@@ -1855,7 +1865,7 @@ const file_whence_llm_v1_llm_proto_rawDesc = "" +
 	"\n" +
 	"media_type\x18\x02 \x01(\tR\tmediaType\"#\n" +
 	"\tEmbedding\x12\x16\n" +
-	"\x06values\x18\x01 \x03(\x02R\x06values\"\xd2\x04\n" +
+	"\x06values\x18\x01 \x03(\x02R\x06values\"\xea\x04\n" +
 	"\n" +
 	"WorkerInfo\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x14\n" +
@@ -1876,7 +1886,8 @@ const file_whence_llm_v1_llm_proto_rawDesc = "" +
 	"\rkv_block_size\x18\v \x01(\rR\vkvBlockSize\x12\x1b\n" +
 	"\tkv_events\x18\f \x01(\bR\bkvEvents\x12'\n" +
 	"\x04role\x18\x13 \x01(\x0e2\x13.whence.llm.v1.RoleR\x04role\x12\x18\n" +
-	"\aproblem\x18\x14 \x01(\tR\aproblemJ\x04\b\r\x10\x0eJ\x04\b\x0f\x10\x10J\x04\b\x10\x10\x11\"\xcf\x02\n" +
+	"\aproblem\x18\x14 \x01(\tR\aproblem\x12\x16\n" +
+	"\x06server\x18\x15 \x01(\tR\x06serverJ\x04\b\r\x10\x0eJ\x04\b\x0f\x10\x10J\x04\b\x10\x10\x11\"\xcf\x02\n" +
 	"\fCapabilities\x12+\n" +
 	"\x06prompt\x18\x01 \x01(\x0e2\x13.whence.llm.v1.FormR\x06prompt\x12+\n" +
 	"\x06answer\x18\x02 \x01(\x0e2\x13.whence.llm.v1.FormR\x06answer\x12\x1a\n" +

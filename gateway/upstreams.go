@@ -1,0 +1,197 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/whence-dev/whence/chat-service/models"
+	"github.com/whence-dev/whence/llm-worker/worker"
+)
+
+// Upstreams are model servers with a worker for each of them in this process. Workers of servers that serve
+// the same model are workers of one model of chat-service.
+//
+// A server that does not answer holds up nothing else: its worker starts, and its model is served, once it
+// does.
+type Upstreams struct {
+	workers []worker.Config
+	listen  string // of the first worker
+
+	changed chan struct{} // capacity 1: there is another member
+
+	mu      sync.Mutex // guards the following fields
+	members []member
+	waits   []string // why each server cannot be used yet; "" for a member
+}
+
+// A member is a server that has been recognised, and its worker.
+type member struct {
+	name    string // of the model
+	aliases []string
+	files   string // path of the model's files
+	addr    string // of the worker
+}
+
+// NewUpstreams returns the servers of --upstream. c is the configuration of each worker. The worker of the
+// first server listens on listen, and all others on free ports of the loopback.
+func NewUpstreams(c worker.Config, listen string) *Upstreams {
+	u := &Upstreams{listen: listen, changed: make(chan struct{}, 1)}
+	for i, address := range append([]string{c.Upstream.Upstream}, c.Further...) {
+		one := c
+		one.Name, one.Files, one.Further, one.Upstream.Upstream = worker.NumberedName(i), true, nil, address
+		u.workers = append(u.workers, one)
+		u.waits = append(u.waits, "it has not answered yet")
+	}
+	return u
+}
+
+// Validate reports what is wrong with the configuration of the workers.
+func (u *Upstreams) Validate() error {
+	addresses := map[string]bool{}
+	for i := range u.workers {
+		c := &u.workers[i]
+		if err := c.Validate(); err != nil {
+			return err
+		}
+		if addresses[c.Upstream.Upstream] {
+			return fmt.Errorf("--upstream names %.64q twice", c.Upstream.Upstream)
+		}
+		addresses[c.Upstream.Upstream] = true
+	}
+	return nil
+}
+
+// Run recognises the servers and runs their workers until ctx is done and their streams have drained. The
+// failure of a worker ends all. A server that cannot be used is left out, unless it is the only one.
+func (u *Upstreams) Run(ctx context.Context, log *slog.Logger) error {
+	workers, all := errgroup.WithContext(ctx)
+	for i := range u.workers {
+		workers.Go(func() error { return u.run(all, i, log) })
+	}
+	return workers.Wait()
+}
+
+// run recognises a server and runs its worker.
+func (u *Upstreams) run(ctx context.Context, i int, log *slog.Logger) error {
+	c := u.workers[i]
+	aliases, err := c.Recognize(ctx, log, func(problem string) { u.wait(i, problem) })
+	switch {
+	case ctx.Err() != nil: // the process ends before the server has answered
+		return nil //nolint:nilerr // no failure
+	case err != nil && len(u.workers) > 1: // the others serve
+		log.Error("a model server cannot be used", "upstream", c.Upstream.Upstream, "err", err)
+		u.wait(i, "the server cannot be used; the log says why")
+		return nil
+	case err != nil:
+		return fmt.Errorf("--upstream %s: %w", c.Upstream.Upstream, err)
+	}
+	listen := "127.0.0.1:0"
+	if i == 0 {
+		listen = u.listen
+	}
+	ln, err := net.Listen("tcp", listen)
+	if err != nil {
+		return fmt.Errorf("--worker-listen: %w", err)
+	}
+	u.join(i, member{name: c.ModelName, aliases: aliases, files: c.Model, addr: ln.Addr().String()})
+	return worker.Run(ctx, c, ln, log)
+}
+
+func (u *Upstreams) wait(i int, problem string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.waits[i] = problem
+}
+
+func (u *Upstreams) join(i int, m member) {
+	u.mu.Lock()
+	u.members, u.waits[i] = append(u.members, m), ""
+	u.mu.Unlock()
+	select {
+	case u.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Missing returns why servers, and with them perhaps models, are still missing, for people; "" if none is.
+// It names no addresses.
+func (u *Upstreams) Missing() string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	var all []string
+	for i, problem := range u.waits {
+		if problem == "" {
+			continue
+		}
+		if len(u.waits) > 1 {
+			problem = fmt.Sprintf("server %d of --upstream: %s", i+1, problem)
+		}
+		all = append(all, problem)
+	}
+	return strings.Join(all, "; ")
+}
+
+// First returns the name of the first model that is served, or "".
+func (u *Upstreams) First() string {
+	cards := u.cards(models.Card{})
+	if len(cards) == 0 {
+		return ""
+	}
+	return cards[0].ID()
+}
+
+// Follow gives set the models of the servers whenever there is another one, until ctx is done. base has
+// everything of a card that no server tells.
+func (u *Upstreams) Follow(ctx context.Context, base models.Card, set func([]models.Card)) {
+	for {
+		select {
+		case <-u.changed:
+			set(u.cards(base))
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// cards returns a card for each model, in the order in which the models came.
+func (u *Upstreams) cards(base models.Card) []models.Card {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	var cards []models.Card
+	for _, m := range u.members {
+		card := m.card(base)
+		i := slices.IndexFunc(cards, func(c models.Card) bool { return c.ID() == card.ID() })
+		if i < 0 {
+			cards = append(cards, card)
+			continue
+		}
+		cards[i].Workers += "," + m.addr
+		cards[i].Aliases = append(cards[i].Aliases, m.aliases...)
+	}
+	taken := map[string]bool{}
+	for i := range cards {
+		taken[cards[i].ID()] = true
+	}
+	for i := range cards { // a name that two models have stands for neither
+		cards[i].Aliases = slices.DeleteFunc(cards[i].Aliases, func(name string) bool {
+			was := taken[name]
+			taken[name] = true
+			return was
+		})
+	}
+	return cards
+}
+
+// card returns the card of the member's model.
+func (m *member) card(base models.Card) models.Card {
+	base.Name, base.Directory, base.Workers, base.Aliases = cmp.Or(m.name, base.Name), m.files, m.addr, slices.Clone(m.aliases)
+	return base
+}

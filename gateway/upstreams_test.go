@@ -1,0 +1,100 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/whence-dev/whence/chat-service/models"
+	"github.com/whence-dev/whence/internal/loopback"
+	"github.com/whence-dev/whence/internal/polltest"
+	"github.com/whence-dev/whence/llm-worker/worker"
+	"github.com/whence-dev/whence/pkg/rpc/guard"
+)
+
+// TestServersOfOneModelShareACard: and a name that two models have is the alias of neither.
+func TestServersOfOneModelShareACard(t *testing.T) {
+	u := NewUpstreams(worker.Config{}, "")
+	u.members = []member{
+		{"a", []string{"acme/a", "m"}, "/a", "127.0.0.1:1"}, {"b", []string{"m", "a"}, "/b", "127.0.0.1:2"}, {"a", []string{"acme/a"}, "/a", "127.0.0.1:3"},
+	}
+	cards := u.cards(models.Card{Policy: "kv"})
+	if len(cards) != 2 {
+		t.Fatalf("%d cards", len(cards))
+	}
+	for i, want := range []models.Card{
+		{Name: "a", Directory: "/a", Workers: "127.0.0.1:1,127.0.0.1:3", Aliases: []string{"acme/a", "m"}, Policy: "kv"},
+		{Name: "b", Directory: "/b", Workers: "127.0.0.1:2", Policy: "kv"},
+	} {
+		c := cards[i]
+		if c.Name != want.Name || c.Directory != want.Directory || c.Workers != want.Workers || c.Policy != want.Policy || !slices.Equal(c.Aliases, want.Aliases) {
+			t.Errorf("%+v; want %+v", c, want)
+		}
+	}
+	if first := u.First(); first != "a" {
+		t.Errorf("the first model is %q", first)
+	}
+}
+
+// lists serves the list of models of a vLLM.
+func lists(t *testing.T, name string) string {
+	t.Helper()
+	dir, err := filepath.Abs("../internal/whencetiny/model")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v1/models" {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = fmt.Fprintf(w, `{"data":[{"id":%q,"owned_by":"vllm","root":%q,"max_model_len":1024}]}`, name, dir)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// TestAServerThatIsNotThereHoldsUpNothing: the models of the others are served, and the reason is known.
+func TestAServerThatIsNotThereHoldsUpNothing(t *testing.T) {
+	nobody, err := loopback.FreeAddr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := worker.Config{Calls: guard.Default, Timers: worker.DefaultTimers}
+	c.Upstream.Upstream, c.Further = lists(t, "acme/a"), []string{"http://" + nobody, lists(t, "/models/b"), lists(t, "acme/a")}
+	u := NewUpstreams(c, "127.0.0.1:0")
+	if err := u.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	if missing := u.Missing(); strings.Count(missing, "has not answered yet") != 4 {
+		t.Error(missing)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done, seen := make(chan error, 1), make(chan []models.Card, 10)
+	go func() { done <- u.Run(ctx, slog.New(slog.DiscardHandler)) }()
+	followed := make(chan struct{})
+	go func() {
+		defer close(followed)
+		u.Follow(ctx, models.Card{}, func(cards []models.Card) { seen <- cards })
+	}()
+	polltest.Eventually(t, "all servers that answer have workers", func() bool {
+		cards := polltest.Receive(t, "cards", seen)
+		slices.SortFunc(cards, func(a, b models.Card) int { return strings.Compare(a.Name, b.Name) })
+		return len(cards) == 2 && cards[0].Name == "acme/a" && strings.Count(cards[0].Workers, ":") == 2 && cards[1].Name == "b" && slices.Equal(cards[1].Aliases, []string{"/models/b"})
+	})
+	polltest.Eventually(t, "only one server is missing", func() bool {
+		missing := u.Missing()
+		return strings.HasPrefix(missing, "server 2 of --upstream: ") && strings.Contains(missing, "nothing listens") && !strings.Contains(missing, nobody) && !strings.Contains(missing, ";")
+	})
+	stop()
+	if err := polltest.Receive(t, "the end", done); err != nil {
+		t.Error(err)
+	}
+	<-followed
+}

@@ -1,0 +1,255 @@
+package recognition
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/whence-dev/whence/llm-worker/engine/beside"
+)
+
+// A listing is the answer to GET /v1/models, with the members of all makes.
+type listing struct {
+	Data []listedModel `json:"data"`
+}
+
+type listedModel struct {
+	ID      string          `json:"id"`
+	OwnedBy string          `json:"owned_by"`
+	Root    string          `json:"root"`           // of vLLM and SGLang
+	Parent  *string         `json:"parent"`         // of an adapter
+	Context int             `json:"max_model_len"`  // of vLLM and SGLang
+	Workers json.RawMessage `json:"workers"`        // of another Whence
+	Length  int             `json:"context_length"` // of another Whence
+	Meta    struct {
+		Context int `json:"n_ctx_train"`
+	} `json:"meta"` // of llama.cpp
+}
+
+// recognize asks the server at a URL.
+func (c *client) recognize(ctx context.Context, url, model string) (*Server, error) {
+	base := strings.TrimSuffix(url, "/v1")
+	r, err := c.get(ctx, base, "/v1/models", maxBody)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{Address: base}
+	if r.status == http.StatusOK {
+		var list listing
+		if json.Unmarshal(r.body, &list) != nil {
+			return nil, notAServer(r)
+		}
+		s.list(list, model)
+	}
+	switch {
+	case r.status == http.StatusUnauthorized || r.status == http.StatusForbidden:
+		return nil, fmt.Errorf("the server that generates answers with status %d: it asks for a key, or refuses this one; --upstream-key sets it", r.status)
+	case r.status == http.StatusServiceUnavailable || r.status == http.StatusBadGateway || r.status == http.StatusGatewayTimeout:
+		return nil, fmt.Errorf("the server that generates is not ready: status %d: %s", r.status, cmp.Or(complaint(r.body), http.StatusText(r.status)))
+	case r.header.Get("Server") == "llama.cpp" || s.Make == LlamaCPP:
+		return c.llamaCPP(ctx, s)
+	case s.Make == VLLM:
+		return c.vllm(ctx, s)
+	case s.Make == SGLang:
+		return c.sglang(ctx, s)
+	case s.Make == Whence:
+		s.Version = c.version(ctx, base, "/version")
+		return s, nil
+	}
+	return c.other(ctx, s, r)
+}
+
+// other recognises a server by what only its make has, at the paths of other APIs.
+func (c *client) other(ctx context.Context, s *Server, models *reply) (*Server, error) {
+	if s.Version = c.version(ctx, s.Address, "/api/version"); s.Version != "" {
+		s.Make = Ollama
+		return s, nil
+	}
+	var tgi struct {
+		Model   string `json:"model_id"`
+		Version string `json:"version"`
+		Context int    `json:"max_total_tokens"`
+		Running int    `json:"max_concurrent_requests"`
+	}
+	if c.read(ctx, s.Address, "/info", &tgi) && tgi.Model != "" && tgi.Context > 0 {
+		s.Make, s.Version, s.Root = TGI, clip(tgi.Version), clip(tgi.Model)
+		s.Model = cmp.Or(s.Model, s.Root)
+		s.Limits.Context, s.Limits.Running = tgi.Context, tgi.Running
+		return s, nil
+	}
+	if models.status != http.StatusOK {
+		return nil, notAServer(models)
+	}
+	var studio struct {
+		Data []struct {
+			ID      string `json:"id"`
+			State   string `json:"state"`
+			Context int    `json:"max_context_length"`
+			Loaded  int    `json:"loaded_context_length"`
+		} `json:"data"`
+	}
+	s.Make = Unknown
+	if c.read(ctx, s.Address, "/api/v0/models", &studio) && len(studio.Data) > 0 && studio.Data[0].State != "" {
+		s.Make = LMStudio
+		for _, m := range studio.Data {
+			if m.ID == s.Model {
+				s.Limits.Context = cmp.Or(m.Loaded, m.Context)
+			}
+		}
+	}
+	return s, nil
+}
+
+// notAServer says that an answer is not that of a model server.
+func notAServer(r *reply) error {
+	switch {
+	case strings.Contains(r.header.Get("Content-Type"), "html"):
+		return errors.New("a web page answers at the address, and not the API of a model server: is it the right port?")
+	case r.status == http.StatusOK:
+		return errors.New("the answer to /v1/models is not a list of models: is it the port of a model server?")
+	default:
+		return fmt.Errorf("the server has no list of models: /v1/models answers with status %d: is it the port of a model server?", r.status)
+	}
+}
+
+// complaint returns the message of an error, or "".
+func complaint(body []byte) string {
+	var e struct {
+		Error   json.RawMessage `json:"error"`
+		Message string          `json:"message"`
+	}
+	if json.Unmarshal(body, &e) != nil {
+		return ""
+	}
+	var inner struct {
+		Message string `json:"message"`
+	}
+	var text string
+	_, _ = json.Unmarshal(e.Error, &inner), json.Unmarshal(e.Error, &text)
+	return clip(cmp.Or(inner.Message, text, e.Message))
+}
+
+// list takes what the list of models tells.
+func (s *Server) list(list listing, model string) {
+	for _, m := range list.Data[:min(len(list.Data), maxModels)] {
+		name := clip(m.ID)
+		if m.Parent != nil && *m.Parent != "" {
+			s.Limits.Adapters = append(s.Limits.Adapters, name)
+			continue
+		}
+		s.Models = append(s.Models, name)
+		if s.Model != "" && m.ID != model || name == "" {
+			continue
+		}
+		s.Model, s.Root = name, clip(m.Root)
+		s.Limits.Context = cmp.Or(m.Context, m.Length, m.Meta.Context)
+		switch owners := map[string]Make{"vllm": VLLM, "sglang": SGLang, "llamacpp": LlamaCPP}; {
+		case len(m.Workers) > 0:
+			s.Make = Whence
+		default:
+			s.Make = owners[m.OwnedBy]
+		}
+	}
+	if model != "" { // the server may know it by a name that it does not list
+		s.Model = model
+	}
+}
+
+// version returns the member version of the object at a path, or "".
+func (c *client) version(ctx context.Context, base, path string) string {
+	var v struct {
+		Version string `json:"version"`
+	}
+	c.read(ctx, base, path, &v)
+	return clip(v.Version)
+}
+
+// vllm asks what a vLLM tells. Its metrics have the KV cache and the ranks.
+func (c *client) vllm(ctx context.Context, s *Server) (*Server, error) {
+	s.Version = c.version(ctx, s.Address, "/version")
+	r, err := c.get(ctx, s.Address, "/metrics", maxMetrics)
+	if s.Limits.Metrics = err == nil && r.status == http.StatusOK; !s.Limits.Metrics {
+		return s, nil // a server without metrics is used all the same
+	}
+	ranks := map[string]bool{}
+	for line := range strings.Lines(string(r.body)) {
+		switch name, labels, _ := strings.Cut(line, "{"); name {
+		case "vllm:cache_config_info":
+			s.Limits.KVBlock = max(s.Limits.KVBlock, number(label(labels, "block_size")))
+			s.Limits.KVTokens = max(s.Limits.KVTokens, number(label(labels, "kv_cache_size_tokens")))
+		case "vllm:num_requests_running":
+			ranks[label(labels, "engine")] = true
+		}
+	}
+	if len(ranks) > 1 {
+		s.Limits.Ranks = len(ranks)
+	}
+	return s, nil
+}
+
+// sglang asks what an SGLang tells. Older versions have the same object at another path.
+func (c *client) sglang(ctx context.Context, s *Server) (*Server, error) {
+	var info struct {
+		Version   string           `json:"version"`
+		Path      string           `json:"model_path"`
+		Running   int              `json:"max_running_requests"`
+		Ranks     int              `json:"dp_size"`
+		Page      int              `json:"page_size"`
+		KVTokens  int              `json:"max_total_num_tokens"`
+		Metrics   bool             `json:"enable_metrics"`
+		Reasoning string           `json:"reasoning_parser"`
+		Adapters  beside.LoRAPaths `json:"lora_paths"`
+	}
+	if !c.read(ctx, s.Address, "/server_info", &info) && !c.read(ctx, s.Address, "/get_server_info", &info) {
+		return s, nil
+	}
+	s.Version, s.Root = clip(info.Version), cmp.Or(clip(info.Path), s.Root)
+	l := &s.Limits
+	l.Running, l.KVBlock, l.KVTokens, l.Metrics, l.Reasoning = info.Running, info.Page, info.KVTokens, info.Metrics, clip(info.Reasoning)
+	if info.Ranks > 1 {
+		l.Ranks = info.Ranks
+	}
+	for _, name := range info.Adapters[:min(len(info.Adapters), maxModels)] {
+		if name = clip(name); !slices.Contains(l.Adapters, name) {
+			l.Adapters = append(l.Adapters, name)
+		}
+	}
+	return s, nil
+}
+
+// llamaCPP asks what llama.cpp's server tells. It answers /props only when its model is loaded.
+func (c *client) llamaCPP(ctx context.Context, s *Server) (*Server, error) {
+	var props struct {
+		Alias   string `json:"model_alias"`
+		Path    string `json:"model_path"`
+		Slots   int    `json:"total_slots"`
+		Build   string `json:"build_info"`
+		Default struct {
+			Context int `json:"n_ctx"`
+		} `json:"default_generation_settings"`
+	}
+	s.Make = LlamaCPP
+	r, err := c.get(ctx, s.Address, "/props", maxBody)
+	switch {
+	case err != nil:
+		return nil, err
+	case r.status != http.StatusOK:
+		return nil, fmt.Errorf("the server that generates is not ready: status %d: %s", r.status, cmp.Or(complaint(r.body), http.StatusText(r.status)))
+	case json.Unmarshal(r.body, &props) != nil:
+		return nil, errors.New("llama.cpp's server describes itself (/props) in a form that is not known")
+	}
+	s.Version, s.Root = clip(props.Build), clip(props.Path)
+	name := strings.ReplaceAll(cmp.Or(clip(props.Alias), s.Model, s.Root), `\`, "/")
+	s.Model = strings.TrimSuffix(path.Base(name), ".gguf") // without an alias, llama.cpp's name is its file's
+	s.Limits.Context, s.Limits.Running = cmp.Or(props.Default.Context, s.Limits.Context), props.Slots
+	if r, err := c.get(ctx, s.Address, "/metrics", maxMetrics); err == nil && r.status == http.StatusOK {
+		s.Limits.Metrics = true
+	}
+	return s, nil
+}
