@@ -201,14 +201,15 @@ func (p *PollConn) SetOnDisconnect(f netpoll.OnDisconnect) error {
 	return nil
 }
 
-// Peek implements network.Reader.
+// Peek implements network.Reader. Its result is a copy, because Hertz writes into headers while more
+// bytes arrive.
 func (p *PollConn) Peek(n int) ([]byte, error) {
 	if err := p.await(n); err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.in[:n:n], nil
+	return append([]byte(nil), p.in[:n]...), nil
 }
 
 // await waits until n bytes have arrived.
