@@ -57,7 +57,7 @@ var wrongs = map[string]func(out *workerv1.GenerateResponse) []*workerv1.Generat
 	"an end that is empty": endWith(func(m *llmv1.End) { m.Reset() }),
 	"no usage":             endWith(func(m *llmv1.End) { m.Usage = nil }),
 	"usage of four billion tokens": endWith(func(m *llmv1.End) {
-		m.Usage = &llmv1.Usage{PromptTokens: math.MaxUint32, CompletionTokens: math.MaxUint32, CachedTokens: math.MaxUint32}
+		m.Usage = &llmv1.Usage{PromptTokens: math.MaxUint32, CompletionTokens: math.MaxUint32, CachedTokens: new(uint32(math.MaxUint32))}
 	}),
 	"a path of 100,000 hops": endWith(func(m *llmv1.End) { m.Path = slices.Repeat([]string{"hop"}, 100_000) }),
 	"a path with lines":      endWith(func(m *llmv1.End) { m.Path = []string{"a\r\nb: c", strings.Repeat("z", 1<<16)} }),

@@ -32,7 +32,7 @@ type stop struct {
 type usage struct {
 	Input         uint32        `json:"input_tokens"`
 	CacheCreation uint32        `json:"cache_creation_input_tokens"` // always 0: caching tokens costs nothing
-	CacheRead     uint32        `json:"cache_read_input_tokens"`
+	CacheRead     *uint32       `json:"cache_read_input_tokens"`     // null if the engine does not say
 	Output        uint32        `json:"output_tokens"`
 	Details       *usageDetails `json:"output_tokens_details,omitempty"`
 	Tier          string        `json:"service_tier,omitempty"` // message_delta has none
@@ -99,7 +99,10 @@ func stopOf(end *llmv1.End) stop {
 
 func usageOf(u *llmv1.Usage) *usage {
 	cached := min(u.GetCachedTokens(), u.GetPromptTokens())
-	all := &usage{Input: u.GetPromptTokens() - cached, CacheRead: cached, Output: u.GetCompletionTokens()}
+	all := &usage{Input: u.GetPromptTokens() - cached, Output: u.GetCompletionTokens()}
+	if u != nil && u.CachedTokens != nil {
+		all.CacheRead = &cached
+	}
 	if u != nil && u.ReasoningTokens != nil {
 		all.Details = &usageDetails{u.GetReasoningTokens()}
 	}

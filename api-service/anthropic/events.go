@@ -44,10 +44,10 @@ func (m *message) events() call.Writer {
 		case *chatv1.GenerateResponse_Started:
 			e.started, e.signature = item.Started, signatureOf(item.Started)
 		case *chatv1.GenerateResponse_Delta:
-			e.start(item.Delta.GetCachedTokens())
+			e.start(item.Delta.CachedTokens)
 			e.delta(item.Delta)
 		case *chatv1.GenerateResponse_End:
-			e.start(item.End.GetUsage().GetCachedTokens())
+			e.start(cachedOf(item.End.GetUsage()))
 			if len(e.space) > 0 && !e.called { // otherwise the answer is more than white space
 				e.into(text)
 				e.piece(`{"type":"text_delta","text":`, string(e.space))
@@ -58,10 +58,18 @@ func (m *message) events() call.Writer {
 	}
 }
 
+// cachedOf returns the cached tokens of a usage; nil if the engine does not say.
+func cachedOf(u *llmv1.Usage) *uint32 {
+	if u == nil {
+		return nil
+	}
+	return u.CachedTokens
+}
+
 // start begins the message, unless it has begun. It comes with the first piece of the answer: by
 // then an engine may have told how many tokens of the prompt it found in its KV cache, and the time
 // of the first event is that of the first token.
-func (e *events) start(cached uint32) {
+func (e *events) start(cached *uint32) {
 	s := e.started
 	if s == nil {
 		return

@@ -19,7 +19,7 @@ import (
 var begin = calltest.Started(&llmv1.Started{StreamId: "s", Model: "m", PromptTokens: 7})
 
 const messageStart = `event: message_start
-data: {"type":"message_start","message":{"id":"msg_s","type":"message","role":"assistant","model":"m","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":7,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0,"service_tier":"standard"}}}
+data: {"type":"message_start","message":{"id":"msg_s","type":"message","role":"assistant","model":"m","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":7,"cache_creation_input_tokens":0,"cache_read_input_tokens":null,"output_tokens":0,"service_tier":"standard"}}}
 
 `
 
@@ -35,7 +35,7 @@ var scripts = map[string]script{
 	"text": {
 		items: []*chatv1.GenerateResponse{
 			calltest.Delta(&chatv1.Delta{Text: "He"}), calltest.Delta(&chatv1.Delta{Text: "\"y\"\n"}),
-			calltest.End(&llmv1.End{Finish: llmv1.Finish_FINISH_STOP, Usage: &llmv1.Usage{PromptTokens: 7, CachedTokens: 4, CompletionTokens: 3}}),
+			calltest.End(&llmv1.End{Finish: llmv1.Finish_FINISH_STOP, Usage: &llmv1.Usage{PromptTokens: 7, CachedTokens: new(uint32(4)), CompletionTokens: 3}}),
 		},
 		events: `content_block_start {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}
 content_block_delta {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"He"}}
@@ -67,9 +67,9 @@ content_block_stop {"type":"content_block_stop","index":2}
 content_block_start {"type":"content_block_start","index":3,"content_block":{"type":"tool_use","id":"b","name":"g","input":{}}}
 content_block_delta {"type":"content_block_delta","index":3,"delta":{"type":"input_json_delta","partial_json":"{}"}}
 content_block_stop {"type":"content_block_stop","index":3}
-message_delta {"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{"input_tokens":7,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":9,"output_tokens_details":{"thinking_tokens":2}}}
+message_delta {"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{"input_tokens":7,"cache_creation_input_tokens":0,"cache_read_input_tokens":null,"output_tokens":9,"output_tokens_details":{"thinking_tokens":2}}}
 message_stop {"type":"message_stop"}`,
-		whole: `"content":[{"type":"thinking","thinking":"Hm.","signature":"s"},{"type":"text","text":"I look."},{"type":"tool_use","id":"a","name":"f","input":{"city":"Paris"}},{"type":"tool_use","id":"b","name":"g","input":{}}],"stop_reason":"tool_use","stop_sequence":null,"usage":{"input_tokens":7,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":9,"output_tokens_details":{"thinking_tokens":2},"service_tier":"standard"}}`,
+		whole: `"content":[{"type":"thinking","thinking":"Hm.","signature":"s"},{"type":"text","text":"I look."},{"type":"tool_use","id":"a","name":"f","input":{"city":"Paris"}},{"type":"tool_use","id":"b","name":"g","input":{}}],"stop_reason":"tool_use","stop_sequence":null,"usage":{"input_tokens":7,"cache_creation_input_tokens":0,"cache_read_input_tokens":null,"output_tokens":9,"output_tokens_details":{"thinking_tokens":2},"service_tier":"standard"}}`,
 	},
 	"reasoning that is left out": {
 		body: `,"thinking":{"type":"adaptive","display":"omitted"}`,
@@ -80,15 +80,15 @@ message_stop {"type":"message_stop"}`,
 		events: `content_block_start {"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"","signature":""}}
 content_block_delta {"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"s"}}
 content_block_stop {"type":"content_block_stop","index":0}
-message_delta {"type":"message_delta","delta":{"stop_reason":"max_tokens","stop_sequence":null},"usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}}
+message_delta {"type":"message_delta","delta":{"stop_reason":"max_tokens","stop_sequence":null},"usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":null,"output_tokens":0}}
 message_stop {"type":"message_stop"}`,
-		whole: `"content":[{"type":"thinking","thinking":"","signature":"s"}],"stop_reason":"max_tokens","stop_sequence":null,"usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0,"service_tier":"standard"}}`,
+		whole: `"content":[{"type":"thinking","thinking":"","signature":"s"}],"stop_reason":"max_tokens","stop_sequence":null,"usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":null,"output_tokens":0,"service_tier":"standard"}}`,
 	},
 	"nothing before a stop sequence": {
 		items: []*chatv1.GenerateResponse{calltest.End(&llmv1.End{Finish: llmv1.Finish_FINISH_STOP, MatchedStop: "###"})},
-		events: `message_delta {"type":"message_delta","delta":{"stop_reason":"stop_sequence","stop_sequence":"###"},"usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}}
+		events: `message_delta {"type":"message_delta","delta":{"stop_reason":"stop_sequence","stop_sequence":"###"},"usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":null,"output_tokens":0}}
 message_stop {"type":"message_stop"}`,
-		whole: `"content":[],"stop_reason":"stop_sequence","stop_sequence":"###","usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0,"service_tier":"standard"}}`,
+		whole: `"content":[],"stop_reason":"stop_sequence","stop_sequence":"###","usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":null,"output_tokens":0,"service_tier":"standard"}}`,
 	},
 	"arguments that are not JSON": {
 		items: []*chatv1.GenerateResponse{
@@ -98,9 +98,9 @@ message_stop {"type":"message_stop"}`,
 		events: `content_block_start {"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"a","name":"f","input":{}}}
 content_block_delta {"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{\"x"}}
 content_block_stop {"type":"content_block_stop","index":0}
-message_delta {"type":"message_delta","delta":{"stop_reason":"refusal","stop_sequence":null},"usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}}
+message_delta {"type":"message_delta","delta":{"stop_reason":"refusal","stop_sequence":null},"usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":null,"output_tokens":0}}
 message_stop {"type":"message_stop"}`,
-		whole: `"content":[{"type":"tool_use","id":"a","name":"f","input":{"INVALID_JSON":"{\"x"}}],"stop_reason":"refusal","stop_sequence":null,"usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0,"service_tier":"standard"}}`,
+		whole: `"content":[{"type":"tool_use","id":"a","name":"f","input":{"INVALID_JSON":"{\"x"}}],"stop_reason":"refusal","stop_sequence":null,"usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":null,"output_tokens":0,"service_tier":"standard"}}`,
 	},
 }
 
@@ -224,7 +224,7 @@ func TestLongPromptHasTheWordsOfAnthropic(t *testing.T) {
 func TestTheStartOfAMessageTellsItsCachedTokens(t *testing.T) {
 	for name, first := range map[string]*chatv1.GenerateResponse{
 		"with a piece": calltest.Delta(&chatv1.Delta{Text: "x", CachedTokens: new(uint32(5))}),
-		"with the end": calltest.End(&llmv1.End{Usage: &llmv1.Usage{PromptTokens: 7, CachedTokens: 5}}),
+		"with the end": calltest.End(&llmv1.End{Usage: &llmv1.Usage{PromptTokens: 7, CachedTokens: new(uint32(5))}}),
 	} {
 		lines := sse.Encoder{Identity: true}
 		write := parser.Parse(t, "{"+hi+`,"stream":true}`).Events()

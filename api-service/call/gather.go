@@ -12,6 +12,8 @@ type Choice struct {
 	Tokens []*chatv1.TokenLogprob // if the request asks for log-probabilities
 	IDs    []uint32               // if the request asks for token ids
 	Finish llmv1.Finish
+	// Matched is the token that ended the answer; nil if none did.
+	Matched *uint32
 }
 
 // Gather returns a Gatherer for a request. With the End it passes the joined choices to whole, and
@@ -31,10 +33,11 @@ func Gather(req *chatv1.ChatRequest, whole func(*llmv1.Started, []Choice, *llmv1
 		case *chatv1.GenerateResponse_Restarted:
 			all[m.Restarted.GetChoice()] = Choice{}
 		case *chatv1.GenerateResponse_ChoiceEnd:
-			all[m.ChoiceEnd.GetChoice()].Finish = m.ChoiceEnd.GetFinish()
+			one := &all[m.ChoiceEnd.GetChoice()]
+			one.Finish, one.Matched = m.ChoiceEnd.GetFinish(), m.ChoiceEnd.MatchedToken
 		case *chatv1.GenerateResponse_End:
 			if len(all) == 1 {
-				all[0].Finish = m.End.GetFinish()
+				all[0].Finish, all[0].Matched = m.End.GetFinish(), m.End.MatchedToken
 			}
 			return whole(started, all, m.End)
 		}

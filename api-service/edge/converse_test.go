@@ -62,7 +62,7 @@ func (s *scriptedChat) talk(ctx context.Context, c *scriptedTalk) iter.Seq2[*cha
 		for req := c.first; ; {
 			for out, err := range s.play(ctx, req) {
 				used.PromptTokens += out.GetEnd().GetUsage().GetPromptTokens()
-				used.CachedTokens += out.GetEnd().GetUsage().GetCachedTokens()
+				used.CachedTokens = new(used.GetCachedTokens() + out.GetEnd().GetUsage().GetCachedTokens())
 				if err != nil {
 					yield(nil, err)
 					return

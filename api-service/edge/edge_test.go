@@ -189,7 +189,7 @@ func scriptedUsage(arg string) *llmv1.Usage {
 	}
 	n, _ := strconv.Atoi(prompt)
 	of, _ := strconv.Atoi(cached)
-	return &llmv1.Usage{PromptTokens: uint32(n), CachedTokens: uint32(of)}
+	return &llmv1.Usage{PromptTokens: uint32(n), CachedTokens: new(uint32(of))}
 }
 
 // script returns the first message of a request. A request with a prompt has no messages, and gets

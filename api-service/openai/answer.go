@@ -33,7 +33,7 @@ type usage struct {
 	PromptTokens     uint32             `json:"prompt_tokens"`
 	CompletionTokens uint32             `json:"completion_tokens"`
 	TotalTokens      uint32             `json:"total_tokens"`
-	PromptDetails    promptDetails      `json:"prompt_tokens_details"`
+	PromptDetails    *promptDetails     `json:"prompt_tokens_details,omitempty"`
 	Details          *completionDetails `json:"completion_tokens_details,omitempty"`
 }
 
@@ -42,6 +42,7 @@ type completionDetails struct {
 	ReasoningTokens uint32 `json:"reasoning_tokens"`
 }
 
+// promptDetails is present only if the engine says how many tokens it had cached.
 type promptDetails struct {
 	CachedTokens uint32 `json:"cached_tokens"`
 }
@@ -51,7 +52,9 @@ func usageOf(u *llmv1.Usage) *usage {
 		PromptTokens:     u.GetPromptTokens(),
 		CompletionTokens: u.GetCompletionTokens(),
 		TotalTokens:      u.GetPromptTokens() + u.GetCompletionTokens(),
-		PromptDetails:    promptDetails{u.GetCachedTokens()},
+	}
+	if u != nil && u.CachedTokens != nil {
+		all.PromptDetails = &promptDetails{u.GetCachedTokens()}
 	}
 	if u != nil && u.ReasoningTokens != nil {
 		all.Details = &completionDetails{u.GetReasoningTokens()}

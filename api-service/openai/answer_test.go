@@ -14,7 +14,7 @@ import (
 
 var (
 	started = &llmv1.Started{StreamId: "str-1", Model: "m"}
-	ended   = &llmv1.End{Finish: llmv1.Finish_FINISH_LENGTH, Usage: &llmv1.Usage{PromptTokens: 3, CompletionTokens: 4}}
+	ended   = &llmv1.End{Finish: llmv1.Finish_FINISH_LENGTH, Usage: &llmv1.Usage{PromptTokens: 3, CompletionTokens: 4, CachedTokens: new(uint32(0))}}
 )
 
 // chunk has the fields that OpenAI's schema requires, and no others: decoding is strict.

@@ -84,11 +84,11 @@ func (w *chunkWriter) write(out *chatv1.GenerateResponse, lines call.Lines) {
 		w.piece(lines, m.Delta)
 	case *chatv1.GenerateResponse_ChoiceEnd:
 		w.used.add(m.ChoiceEnd.GetTokens())
-		w.finish(lines, m.ChoiceEnd.GetChoice(), m.ChoiceEnd.GetFinish())
+		w.finish(lines, m.ChoiceEnd.GetChoice(), m.ChoiceEnd.GetFinish(), m.ChoiceEnd.MatchedToken)
 	case *chatv1.GenerateResponse_End:
 		w.used.add(m.End.GetTokens())
 		if len(w.choices) == 1 {
-			w.finish(lines, 0, m.End.GetFinish())
+			w.finish(lines, 0, m.End.GetFinish(), m.End.MatchedToken)
 		}
 		call.Answered(lines)
 		if w.chat.IncludeUsage {
@@ -131,17 +131,18 @@ func (w *chunkWriter) release(lines call.Lines, choice uint32) {
 	}
 }
 
-// finish writes the last chunk of a choice.
-func (w *chunkWriter) finish(lines call.Lines, choice uint32, finish llmv1.Finish) {
-	state := &w.choices[choice]
+// finish writes the last chunk of a choice, which the token matched has ended, if any.
+func (w *chunkWriter) finish(lines call.Lines, choice uint32, finish llmv1.Finish, matched *uint32) {
+	state, ends := &w.choices[choice], w.chat.withEnd(nil, matched)
 	last := state.held
 	if state.held = nil; last == nil {
 		last = &chatv1.Delta{Choice: choice}
-		if state.begun && !w.chat.completion {
+		if state.begun && !w.chat.completion && ends == nil {
 			lines.End(w.AppendFinish(lines.Begin(), choice, finish))
 			return
 		}
 	}
+	last.Ids = append(last.Ids, ends...)
 	w.used.add(last.GetTokens())
 	lines.End(w.encode(lines.Begin(), last, !state.begun, w.word(finish)))
 	state.begun = true
@@ -187,7 +188,7 @@ func (c *Chat) whole() call.Gatherer {
 		for i := range all {
 			g := &all[i]
 			body.Choices = append(body.Choices, choice{
-				Index: i, Message: forms.messageOf(&g.Answer), LogProbs: NewLogprobs(g.Tokens), FinishReason: forms.word(g.Finish), TokenIDs: g.IDs,
+				Index: i, Message: forms.messageOf(&g.Answer), LogProbs: NewLogprobs(g.Tokens), FinishReason: forms.word(g.Finish), TokenIDs: c.withEnd(g.IDs, g.Matched),
 			})
 		}
 		return marshal(body)

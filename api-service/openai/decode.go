@@ -23,7 +23,10 @@ func ParseUsage(object []byte) (*llmv1.Usage, error) {
 	if err := json.Unmarshal(object, &u); err != nil {
 		return nil, err
 	}
-	all := &llmv1.Usage{PromptTokens: u.PromptTokens, CompletionTokens: u.CompletionTokens, CachedTokens: u.PromptDetails.CachedTokens}
+	all := &llmv1.Usage{PromptTokens: u.PromptTokens, CompletionTokens: u.CompletionTokens}
+	if u.PromptDetails != nil {
+		all.CachedTokens = &u.PromptDetails.CachedTokens
+	}
 	if u.Details != nil {
 		all.ReasoningTokens = &u.Details.ReasoningTokens
 	}

@@ -68,7 +68,7 @@ func (c *Chat) wholeText() call.Gatherer {
 			g := &all[i]
 			body.Choices = append(body.Choices, textChoice{
 				Text: g.Text(), Index: i, Logprobs: new(offset).take(g.Tokens, top, c.idNames), FinishReason: Finish(g.Finish),
-				PromptTokenIDs: promptOf(started, i/each), TokenIDs: g.IDs,
+				PromptTokenIDs: promptOf(started, i/each), TokenIDs: c.withEnd(g.IDs, g.Matched),
 			})
 		}
 		return marshal(body)

@@ -2,6 +2,7 @@ package openai
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
@@ -14,6 +15,15 @@ func setTokenIDs(c *Chat, param string, raw json.RawMessage) (err error) {
 	c.tokenIDs, err = boolean(param, raw)
 	c.Request.TellIds, c.Request.TellPrompts = c.tokenIDs, c.tokenIDs
 	return err
+}
+
+// withEnd returns the ids of an answer with the token that ended it, as vLLM does. Log-probabilities have none for
+// that token, and beside them each id has one, so it is left out there.
+func (c *Chat) withEnd(ids []uint32, matched *uint32) []uint32 {
+	if !c.tokenIDs || matched == nil || c.Request.GetSampling().Logprobs != nil {
+		return ids
+	}
+	return append(slices.Clip(ids), *matched)
 }
 
 // promptOf returns the tokens of a prompt, or nil if the request does not ask for them.

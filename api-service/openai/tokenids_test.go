@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/whence-dev/whence/api-service/openai"
+	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
@@ -57,6 +58,29 @@ func TestTokenIDsOfTextCompletions(t *testing.T) {
 	} {
 		if !strings.HasSuffix(events[i], part) {
 			t.Errorf("event %d is %s, without %s", i, events[i], part)
+		}
+	}
+}
+
+// The token that ended an answer is the last of its ids, unless each id has a log-probability.
+func TestTokenIDsHaveTheTokenThatEndedTheAnswer(t *testing.T) {
+	answer := func() []*chatv1.GenerateResponse {
+		return items(started, &chatv1.Delta{Text: "a", Ids: []uint32{7}}, &llmv1.End{Finish: llmv1.Finish_FINISH_STOP, MatchedToken: new(uint32(2))})
+	}
+	for path, parse := range map[string]func([]byte, *strict.Reading) (*openai.Chat, error){`"messages":[{"role":"user","content":"x"}]`: openai.ParseChat, `"prompt":"x"`: openai.ParseCompletion} {
+		for fields, want := range map[string]string{`,"return_token_ids":true`: `"token_ids":[7,2]`, `,"return_token_ids":true,"logprobs":LIKELY`: `"token_ids":[7]`} {
+			likely := "1"
+			if strings.HasPrefix(path, `"messages`) {
+				likely = "true"
+			}
+			body := `{"model":"m",` + path + strings.ReplaceAll(fields, "LIKELY", likely) + `}`
+			if got := string(whole(t, body, parse, answer()...)); !strings.Contains(got, want) {
+				t.Errorf("%s: %s, without %s", body, got, want)
+			}
+			events := strings.Join(written(t, body, parse, true, answer()...), "\n")
+			if streamed := strings.Contains(events, `"finish_reason":"stop","token_ids":[2]`); streamed != (fields == `,"return_token_ids":true`) {
+				t.Errorf("%s: %s", body, events)
+			}
 		}
 	}
 }

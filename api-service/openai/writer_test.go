@@ -84,7 +84,7 @@ func several() []*chatv1.GenerateResponse {
 		&chatv1.Delta{Choice: 0, Text: "a", Logprobs: []*chatv1.TokenLogprob{token("a", -3, token("b", -1))}},
 		&chatv1.Delta{Choice: 1, Text: "!", Logprobs: []*chatv1.TokenLogprob{token("\xa9", -0.25), token("!", 0)}},
 		&chatv1.ChoiceEnd{Choice: 1, Finish: llmv1.Finish_FINISH_STOP}, &chatv1.ChoiceEnd{Choice: 0, Finish: llmv1.Finish_FINISH_LENGTH},
-		&llmv1.End{Usage: &llmv1.Usage{PromptTokens: 3, CompletionTokens: 5}})
+		&llmv1.End{Usage: &llmv1.Usage{PromptTokens: 3, CompletionTokens: 5, CachedTokens: new(uint32(0))}})
 }
 
 // TestEchoedPromptBeginsWithoutLogprob: nothing stands before its first token.

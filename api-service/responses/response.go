@@ -60,7 +60,7 @@ func (s *settings) members() []byte {
 }
 
 // A usage counts tokens. Clients require the details: reasoning_tokens is 0 if reasoning is not
-// counted.
+// counted, and cached_tokens is 0 if the engine does not say it.
 type usage struct {
 	Input         uint32        `json:"input_tokens"`
 	InputDetails  inputDetails  `json:"input_tokens_details"`

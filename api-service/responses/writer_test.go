@@ -38,7 +38,7 @@ var scripts = map[string]script{
 		body: `,"instructions":"Be kind.","metadata":{"a":"b"},"temperature":0.7,"reasoning":{"effort":"low","summary":"auto"},"user":"u","service_tier":"flex","max_output_tokens":9`,
 		items: []*chatv1.GenerateResponse{
 			calltest.Delta(&chatv1.Delta{Text: "He"}), calltest.Delta(&chatv1.Delta{Text: "\"y\"\n"}),
-			calltest.End(&llmv1.End{Finish: llmv1.Finish_FINISH_STOP, Usage: &llmv1.Usage{PromptTokens: 7, CachedTokens: 4, CompletionTokens: 3}}),
+			calltest.End(&llmv1.End{Finish: llmv1.Finish_FINISH_STOP, Usage: &llmv1.Usage{PromptTokens: 7, CachedTokens: new(uint32(4)), CompletionTokens: 3}}),
 		},
 	},
 	"reasoning-text-and-calls": {

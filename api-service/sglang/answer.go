@@ -29,7 +29,7 @@ type meta struct {
 	Finish           *finish    `json:"finish_reason"`
 	PromptTokens     uint32     `json:"prompt_tokens"` // with several prompts, each answer gets its own with its end
 	CompletionTokens uint32     `json:"completion_tokens"`
-	CachedTokens     uint32     `json:"cached_tokens"`
+	CachedTokens     uint32     `json:"cached_tokens"` // 0 if the engine does not say
 	Likely           []likely   `json:"output_token_logprobs,omitempty"`
 	Top              [][]likely `json:"output_top_logprobs,omitempty"`
 	Latency          float64    `json:"e2e_latency,omitempty"` // in seconds, once the answer is complete

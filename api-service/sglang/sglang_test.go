@@ -202,7 +202,7 @@ func written(t *testing.T, body string, items ...*chatv1.GenerateResponse) (all 
 }
 
 func TestEventsHaveTheWholeTextSoFar(t *testing.T) {
-	usage := &llmv1.Usage{PromptTokens: 3, CompletionTokens: 3, CachedTokens: 1}
+	usage := &llmv1.Usage{PromptTokens: 3, CompletionTokens: 3, CachedTokens: new(uint32(1))}
 	got := written(t, `{"text":"a","rid":"s","stream":true,"return_logprob":true,"top_logprobs_num":1}`, started,
 		delta(0, "x", &chatv1.TokenLogprob{Id: 5, Token: "x", Logprob: -1, Top: []*chatv1.TokenLogprob{{Id: 6, Logprob: -0.5}}}), delta(0, "y"),
 		end(&llmv1.End{Finish: llmv1.Finish_FINISH_STOP, MatchedToken: new(uint32(0)), Usage: usage}))

@@ -80,7 +80,7 @@ func (f *fake) generate(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[
 			case word > f.words && f.words > 0:
 				out.Message = &chatv1.GenerateResponse_End{End: &llmv1.End{
 					Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{"engine"}, Finish: llmv1.Finish_FINISH_LENGTH,
-					Usage: &llmv1.Usage{PromptTokens: 7, CachedTokens: 2, CompletionTokens: uint32(f.words), ReasoningTokens: f.thought},
+					Usage: &llmv1.Usage{PromptTokens: 7, CachedTokens: new(uint32(2)), CompletionTokens: uint32(f.words), ReasoningTokens: f.thought},
 				}}
 			default:
 				pace := time.Millisecond
@@ -206,7 +206,7 @@ func TestUsageIsThatOfAllChoices(t *testing.T) {
 	for _, thought := range []*uint32{nil, new(uint32(2))} {
 		f := newFake(3)
 		f.thought = thought
-		want := &llmv1.Usage{PromptTokens: 14, CachedTokens: 4, CompletionTokens: 12}
+		want := &llmv1.Usage{PromptTokens: 14, CachedTokens: new(uint32(4)), CompletionTokens: 12}
 		if thought != nil {
 			want.ReasoningTokens = new(4 * *thought)
 		}

@@ -230,7 +230,9 @@ func (m *merge) ends(choice uint32, end *llmv1.End) *chatv1.GenerateResponse {
 	}
 	if int(choice)%m.each == 0 {
 		m.usage.PromptTokens += end.GetUsage().GetPromptTokens()
-		m.usage.CachedTokens += end.GetUsage().GetCachedTokens()
+		if usage := end.GetUsage(); usage != nil && usage.CachedTokens != nil {
+			m.usage.CachedTokens = new(m.usage.GetCachedTokens() + *usage.CachedTokens)
+		}
 	}
 	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_ChoiceEnd{ChoiceEnd: &chatv1.ChoiceEnd{
 		Choice: choice, Finish: end.GetFinish(), MatchedStop: end.GetMatchedStop(), MatchedToken: end.MatchedToken, Usage: end.GetUsage(), Tokens: end.GetTokens(),

@@ -166,7 +166,9 @@ func (m *Machine) endTurn() {
 	usage := m.end.GetUsage()
 	m.used.PromptTokens += usage.GetPromptTokens()
 	m.used.CompletionTokens += usage.GetCompletionTokens()
-	m.used.CachedTokens += usage.GetCachedTokens()
+	if usage != nil && usage.CachedTokens != nil {
+		m.used.CachedTokens = new(m.used.GetCachedTokens() + *usage.CachedTokens)
+	}
 	if usage != nil && usage.ReasoningTokens != nil {
 		m.used.ReasoningTokens = new(m.used.GetReasoningTokens() + *usage.ReasoningTokens)
 	}

@@ -83,7 +83,7 @@ func event(t *testing.T, verb, rest string) conversation.Event {
 		options(t, rest, map[string]func(n uint32){
 			"prompt":     func(n uint32) { end.Usage.PromptTokens = n },
 			"completion": func(n uint32) { end.Usage.CompletionTokens = n },
-			"cached":     func(n uint32) { end.Usage.CachedTokens = n },
+			"cached":     func(n uint32) { end.Usage.CachedTokens = &n },
 			"reasoning":  func(n uint32) { end.Usage.ReasoningTokens = &n },
 		})
 		return item(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: end}})

@@ -145,7 +145,7 @@ func (p *Processor) Replay(ids []uint32) (out, end *chatv1.GenerateResponse) {
 // answer is over, in which case the caller must stop the worker. Either may be nil.
 func (p *Processor) Tokens(t *workerv1.Tokens) (out, end *chatv1.GenerateResponse) {
 	if t.CachedTokens != nil {
-		p.usage.CachedTokens, p.delta.cached = t.GetCachedTokens(), t.CachedTokens
+		p.usage.CachedTokens, p.delta.cached = t.CachedTokens, t.CachedTokens
 	}
 	ids, logprobs := t.GetIds(), p.speller.spell(t)
 	if !p.singly {

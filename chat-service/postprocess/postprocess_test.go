@@ -46,7 +46,7 @@ func TestTokensAfterTheStopStringAreNotCounted(t *testing.T) {
 	p.Started(7)
 	before := tok.Encode("one two", false)
 	out, end := p.Tokens(&workerv1.Tokens{Ids: append(before, tok.Encode(" three four", false)...), CachedTokens: new(uint32(3))})
-	want := &llmv1.Usage{PromptTokens: 7, CompletionTokens: uint32(len(before)), CachedTokens: 3}
+	want := &llmv1.Usage{PromptTokens: 7, CompletionTokens: uint32(len(before)), CachedTokens: new(uint32(3))}
 	got := end.GetEnd().GetUsage()
 	if out.GetDelta().GetText() != "one " || got.String() != want.String() || end.GetEnd().GetMatchedStop() != "two" {
 		t.Errorf("%v %v, want %v", out, end, want)

@@ -101,8 +101,8 @@ func (a *attempt) complete(u *llmv1.Usage) {
 	if u == nil {
 		return
 	}
-	if a.found != nil {
-		u.CachedTokens = min(u.GetCachedTokens(), *a.found)
+	if a.found != nil && u.CachedTokens != nil {
+		u.CachedTokens = new(min(*u.CachedTokens, *a.found))
 	}
 	if a.expected >= 0 {
 		u.ExpectedCachedTokens = new(uint32(a.expected))

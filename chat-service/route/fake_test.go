@@ -122,7 +122,7 @@ func (f *fake) answer(ctx context.Context, req *workerv1.TokenRequest, yield fun
 		}
 		f.reach("handed over")
 		yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &llmv1.End{
-			Reason: streamv1.Reason_REASON_COMPLETED, Usage: &llmv1.Usage{PromptTokens: uint32(asked), CachedTokens: 1},
+			Reason: streamv1.Reason_REASON_COMPLETED, Usage: &llmv1.Usage{PromptTokens: uint32(asked), CachedTokens: new(uint32(1))},
 		}}}, nil)
 		f.reach("ended")
 		return

@@ -268,7 +268,7 @@ func TestShortPromptsAreNotHandedOver(t *testing.T) {
 
 func TestCachedTokensAreThoseOfThePrefillWorker(t *testing.T) {
 	for _, c := range []struct{ found, engine, want uint32 }{{0, 15, 0}, {8, 15, 8}, {8, 0, 0}} {
-		u := &llmv1.Usage{CachedTokens: c.engine}
+		u := &llmv1.Usage{CachedTokens: new(c.engine)}
 		(&attempt{found: &c.found, expected: -1}).complete(u)
 		if u.GetCachedTokens() != c.want || u.ExpectedCachedTokens != nil {
 			t.Errorf("%+v: %v", c, u)

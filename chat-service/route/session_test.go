@@ -60,7 +60,7 @@ func (w *cachingWorker) generate(_ context.Context, req *workerv1.TokenRequest) 
 		w.read(ids[:len(ids)-1]) // nothing has read the last token
 		yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &llmv1.End{
 			Reason: streamv1.Reason_REASON_COMPLETED, Finish: llmv1.Finish_FINISH_LENGTH,
-			Usage: &llmv1.Usage{PromptTokens: uint32(len(req.GetPrompt())), CompletionTokens: req.GetSampling().GetMaxTokens(), CachedTokens: uint32(cached)},
+			Usage: &llmv1.Usage{PromptTokens: uint32(len(req.GetPrompt())), CompletionTokens: req.GetSampling().GetMaxTokens(), CachedTokens: new(uint32(cached))},
 		}}}, nil)
 	}
 }

@@ -233,8 +233,8 @@ struct Usage {
   1: i64 prompt_tokens
   // Tokens that the engine generated, including the token that ended the answer.
   2: i64 completion_tokens
-  // Tokens of the prompt that the engine found in its KV cache.
-  3: i64 cached_tokens
+  // Tokens of the prompt that the engine found in its KV cache; not set if the engine does not say.
+  3: optional i64 cached_tokens
   // The cached_tokens that the router expected when it chose the worker; not set if it expected
   // none.
   4: optional i64 expected_cached_tokens

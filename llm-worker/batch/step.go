@@ -145,7 +145,7 @@ func (l *Loop) deliver(out Output, now time.Time) {
 		Finish: out.Finish,
 		Usage: &llmv1.Usage{
 			PromptTokens: s.promptTokens(), CompletionTokens: s.req.GetGenerated() + s.generated,
-			CachedTokens: out.Cached,
+			CachedTokens: new(out.Cached),
 		},
 	}
 	if out.Hidden {

@@ -33,7 +33,7 @@ func TestRecordOfAStop(t *testing.T) {
 		t.Error("the record of an incomplete answer has cached tokens:", p)
 	}
 	r.Used(nil)
-	r.Used(&llmv1.Usage{CachedTokens: 3})
+	r.Used(&llmv1.Usage{CachedTokens: new(uint32(3))})
 	r.Confirmed()
 	r.End(streamerr.ClientGone, streamerr.NewPath("client", "edge", "chat"), "gone")
 	r.End(streamerr.Completed, nil, "again")
@@ -168,7 +168,7 @@ func TestNilRecordAcceptsAllCalls(t *testing.T) {
 // TestRecordReadsMessagesAboutLanguageModels: an admission, an ending and a unary answer have the
 // model and the tokens; other messages are ignored.
 func TestRecordReadsMessagesAboutLanguageModels(t *testing.T) {
-	usage := &llmv1.Usage{PromptTokens: 9, CachedTokens: 4}
+	usage := &llmv1.Usage{PromptTokens: 9, CachedTokens: new(uint32(4))}
 	for name, messages := range map[string][]any{
 		"stream": {
 			&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &llmv1.Started{Model: "m", PromptTokens: 7}}},

@@ -147,7 +147,9 @@ func (r *Record) Used(u *llmv1.Usage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.prompt = max(r.prompt, u.GetPromptTokens())
-	r.cachedInAll(u.GetCachedTokens())
+	if u.CachedTokens != nil {
+		r.cachedInAll(*u.CachedTokens)
+	}
 }
 
 // Leaves records the policy for the stream when its last reader leaves.

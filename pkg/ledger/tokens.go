@@ -20,7 +20,7 @@ type Tokens struct {
 	// workers were called at the time of the stop count, as chat-service has tokenised them.
 	Prompt uint32
 	// Cached is the number of tokens of Prompt that the engine that completed the answer found in
-	// its KV cache. It is nil until an answer is complete. For a conversation it is the sum over
+	// its KV cache. It is nil until an answer is complete, and if the engine does not say. For a conversation it is the sum over
 	// its complete turns.
 	Cached *uint32
 	// Generated is the number of tokens that engines generated for the answer, over all choices,

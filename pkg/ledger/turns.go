@@ -15,8 +15,8 @@ func (r *Record) turnUsed(u *llmv1.Usage) {
 		r.prompt = r.turnsPrompt + n
 	}
 	r.turnsPrompt, r.sentPrompt, r.admitted = r.prompt, 0, false
-	if u != nil {
-		r.cachedInAll(r.knownCached() + u.GetCachedTokens())
+	if u != nil && u.CachedTokens != nil {
+		r.cachedInAll(r.knownCached() + *u.CachedTokens)
 	}
 }
 

@@ -20,7 +20,7 @@ func turnEnd(used *llmv1.Usage) *chatv1.ConverseResponse {
 }
 
 func used(prompt, cached uint32) *llmv1.Usage {
-	return &llmv1.Usage{PromptTokens: prompt, CachedTokens: cached}
+	return &llmv1.Usage{PromptTokens: prompt, CachedTokens: &cached}
 }
 
 // TestEachTurnOfAConversationCounts checks that the record of a conversation has the sum of its

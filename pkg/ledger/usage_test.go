@@ -171,7 +171,7 @@ func TestUsageRecordMatchesTheLedger(t *testing.T) {
 				}
 			}
 			if random.IntN(2) == 0 {
-				r.Used(&llmv1.Usage{PromptTokens: 7, CachedTokens: random.Uint32N(7)})
+				r.Used(&llmv1.Usage{PromptTokens: 7, CachedTokens: new(random.Uint32N(7))})
 			}
 			r.End(streamerr.Reason(random.IntN(17)+1), streamerr.NewPath("client", "api-service"), "")
 			r.Close()

@@ -32,7 +32,7 @@ func delta(d *chatv1.Delta) *chatv1.GenerateResponse {
 
 func ended(finish llmv1.Finish) *chatv1.GenerateResponse {
 	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &llmv1.End{
-		Path: []string{"w", "c"}, Finish: finish, Usage: &llmv1.Usage{PromptTokens: 3, CachedTokens: 1, CompletionTokens: 4, ReasoningTokens: new(uint32(2))},
+		Path: []string{"w", "c"}, Finish: finish, Usage: &llmv1.Usage{PromptTokens: 3, CachedTokens: new(uint32(1)), CompletionTokens: 4, ReasoningTokens: new(uint32(2))},
 	}}}
 }
 

@@ -26,8 +26,11 @@ type Answer struct {
 	cached *uint32 // that number, until an item has carried it
 }
 
-// A Usage holds the server's token counts; 0 if the server did not report one.
-type Usage struct{ Prompt, Completion, Cached uint32 }
+// A Usage holds the server's token counts; 0, or nil, if the server did not report one.
+type Usage struct {
+	Prompt, Completion uint32
+	Cached             *uint32
+}
 
 // NewAnswer returns an empty answer to req, of a model with vocab tokens and the end-of-sequence
 // tokens eos.
@@ -70,11 +73,11 @@ func (a *Answer) Take(ids []uint32) ([]uint32, error) {
 // Made records n tokens of the answer that were not made from the server's ids.
 func (a *Answer) Made(n int) { a.given += n }
 
-// Found records the number of prompt tokens that the server found in its cache. Only the first call
-// counts.
-func (a *Answer) Found(cached uint32) {
-	if !a.found {
-		a.found, a.cached = true, new(min(cached, uint32(a.prompt)))
+// Found records the number of prompt tokens that the server found in its cache, if it says so. Only the first
+// number counts.
+func (a *Answer) Found(cached *uint32) {
+	if !a.found && cached != nil {
+		a.found, a.cached = true, new(min(*cached, uint32(a.prompt)))
 	}
 }
 
@@ -119,8 +122,14 @@ func (a *Answer) End(finish llmv1.Finish, said Usage) ([]uint32, *llmv1.End) {
 	if begun := uint32(a.begun); said.Prompt > begun && said.Prompt <= maxCounted {
 		u.PromptTokens = said.Prompt - begun
 	}
-	u.CachedTokens = min(said.Cached, u.PromptTokens) // the server counts the part of the answer that it was given as prompt, too
-	return last, &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{Hop}, Finish: finish, Usage: u}
+	if said.Cached != nil { // the server counts the part of the answer that it was given as prompt, too
+		u.CachedTokens = new(min(*said.Cached, u.PromptTokens))
+	}
+	end := &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{Hop}, Finish: finish, Usage: u}
+	if len(a.held) > 0 {
+		end.MatchedToken = &a.held[0]
+	}
+	return last, end
 }
 
 // maxCounted is the largest number of tokens that a server is believed to have counted. It is far above

@@ -12,8 +12,8 @@ import (
 // beginning of the answer, which is not a part of the client's prompt.
 func TestUsageDoesNotCountCachedTokensOfTheAnswer(t *testing.T) {
 	for name, said := range map[string]beside.Usage{
-		"counted by the server": {Prompt: 5, Completion: 1, Cached: 4},
-		"counted by the engine": {Cached: 4},
+		"counted by the server": {Prompt: 5, Completion: 1, Cached: new(uint32(4))},
+		"counted by the engine": {Cached: new(uint32(4))},
 	} {
 		a := beside.NewAnswer(&workerv1.TokenRequest{Prompt: []uint32{1, 2, 3, 4, 5}, Generated: 2}, 100, nil)
 		if _, err := a.Take([]uint32{6}); err != nil {
@@ -37,8 +37,8 @@ func TestImpossibleUsageIsNotCounted(t *testing.T) {
 	}{
 		"more than the limit":      {new(uint32(4)), beside.Usage{Prompt: 5, Completion: 6}, 5, 1},
 		"the limit":                {new(uint32(4)), beside.Usage{Prompt: 5, Completion: 4}, 5, 4},
-		"huge":                     {nil, beside.Usage{Prompt: 1<<32 - 1, Completion: 1<<32 - 1, Cached: 1<<32 - 1}, 5, 1},
-		"more cached than read":    {nil, beside.Usage{Prompt: 9, Completion: 2, Cached: 1 << 31}, 9, 2},
+		"huge":                     {nil, beside.Usage{Prompt: 1<<32 - 1, Completion: 1<<32 - 1, Cached: new(uint32(1<<32 - 1))}, 5, 1},
+		"more cached than read":    {nil, beside.Usage{Prompt: 9, Completion: 2, Cached: new(uint32(1 << 31))}, 9, 2},
 		"tokens of images in both": {nil, beside.Usage{Prompt: 4000, Completion: 300}, 4000, 300},
 	} {
 		a := beside.NewAnswer(&workerv1.TokenRequest{Prompt: []uint32{1, 2, 3, 4, 5}, Sampling: &llmv1.Sampling{MaxTokens: c.limit}}, 100, nil)
@@ -61,7 +61,7 @@ func FuzzAnswerCounts(f *testing.F) {
 	f.Fuzz(func(t *testing.T, ids []byte, prompt, completion, cached, limit uint32) {
 		limit %= 1 << 20
 		a := beside.NewAnswer(&workerv1.TokenRequest{Prompt: []uint32{1, 2}, Sampling: &llmv1.Sampling{MaxTokens: &limit}}, 200, []uint32{3})
-		a.Found(cached)
+		a.Found(&cached)
 		for _, id := range ids {
 			some, err := a.Take([]uint32{uint32(id)})
 			if err != nil {
@@ -71,7 +71,7 @@ func FuzzAnswerCounts(f *testing.F) {
 				t.Fatalf("took %d of %d", id, a.Came())
 			}
 		}
-		_, end := a.End(llmv1.Finish_FINISH_STOP, beside.Usage{Prompt: prompt, Completion: completion, Cached: cached})
+		_, end := a.End(llmv1.Finish_FINISH_STOP, beside.Usage{Prompt: prompt, Completion: completion, Cached: new(uint32(cached))})
 		u := end.GetUsage()
 		if u.GetPromptTokens() > 1<<24 || u.GetCompletionTokens() > 1<<24+1 || u.GetCachedTokens() > u.GetPromptTokens() {
 			t.Errorf("%v", u)

@@ -88,15 +88,15 @@ func readEvent(data []byte) (*event, error) {
 	return e, nil
 }
 
-// cached returns the number of prompt tokens that the server found in its cache.
-func (e *event) cached() uint32 {
+// cached returns the number of prompt tokens that the server found in its cache; nil if it does not say.
+func (e *event) cached() *uint32 {
 	switch {
 	case e.Timings == nil:
-		return 0
+		return nil
 	case e.Timings.Cached != nil:
-		return *e.Timings.Cached
+		return e.Timings.Cached
 	default: // an older version
-		return e.Evaluated - min(e.Evaluated, e.Timings.Read)
+		return new(e.Evaluated - min(e.Evaluated, e.Timings.Read))
 	}
 }
 

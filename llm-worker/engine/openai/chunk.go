@@ -32,7 +32,7 @@ type usage struct {
 	Prompt     uint32 `json:"prompt_tokens"`
 	Completion uint32 `json:"completion_tokens"`
 	Details    struct {
-		Cached uint32 `json:"cached_tokens"`
+		Cached *uint32 `json:"cached_tokens"`
 	} `json:"prompt_tokens_details"`
 }
 

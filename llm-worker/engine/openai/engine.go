@@ -28,6 +28,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
@@ -75,6 +76,7 @@ type Engine struct {
 	client *overhttp.Client
 	kind   atomic.Pointer[kind] // of the server that listed its models last; unseen before
 	sleeps atomic.Bool          // as the server's last report of its load says
+	silent sync.Once            // logs that the server does not say what it has cached
 }
 
 // New returns an engine of model; the options must be valid.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -278,6 +279,34 @@ func TestServerWithAFullQueueIsInService(t *testing.T) {
 					t.Errorf("a full queue took the server out of service: %q", p.Problem())
 				}
 			})
+		})
+	}
+}
+
+// TestCachedTokensAreAbsentUnlessTheServerSaysThem: a count of 0 would be wrong, because vLLM caches prompts whether
+// it says so or not. The flag with which it does is named once.
+func TestCachedTokensAreAbsentUnlessTheServerSaysThem(t *testing.T) {
+	for details, want := range map[string]*uint32{
+		``: nil, `,"prompt_tokens_details":null`: nil, `,"prompt_tokens_details":{"cached_tokens":null}`: nil,
+		`,"prompt_tokens_details":{"cached_tokens":0}`: new(uint32(0)), `,"prompt_tokens_details":{"cached_tokens":1}`: new(uint32(1)),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := admit(t, func(w http.ResponseWriter, _ *http.Request) {
+				say(w, ids(10), finish("length"), `{"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1`+details+`}}`, "[DONE]")
+			})
+			defer p.end()
+			<-p.health
+			r := read(t.Context(), p.Engine, request(1), nil)
+			if r.err != nil || !reflect.DeepEqual(r.end.GetUsage().CachedTokens, want) {
+				t.Errorf("%q: %v, %v", details, r.end, r.err)
+			}
+			p.port.shut.Store(true) // it is tried again when it is back
+			wait(5 * time.Second)
+			p.port.shut.Store(false)
+			wait(5 * time.Second)
+			if n := strings.Count(p.log.String(), "--enable-prompt-tokens-details"); n != map[bool]int{true: 1}[want == nil] {
+				t.Errorf("%q: the flag is named %d times", details, n)
+			}
 		})
 	}
 }

@@ -287,6 +287,10 @@ func (e *Engine) tryAs(ctx context.Context, up *upstream) error {
 		if u := c.answer.usage; u != nil && int64(u.Prompt) > int64(len(req.GetPrompt())) {
 			return streamerr.New(streamerr.Invalid, "the server counted %d tokens of a prompt of %d: it adds a template of its own to prompts, or has another tokenizer",
 				u.Prompt, len(req.GetPrompt()))
+		} else if u != nil && u.Details.Cached == nil && up.kind == vllm {
+			e.silent.Do(func() {
+				e.opts.Log.Info("the server does not say how many tokens of a prompt it has cached: usage has no cached_tokens", "upstream", e.opts.Upstream, "then", "start vLLM with --enable-prompt-tokens-details")
+			})
 		}
 	}
 	can := up.Capabilities

@@ -48,9 +48,9 @@ type event struct {
 			Message string `json:"message"`
 			Status  int    `json:"status_code"`
 		} `json:"finish_reason"`
-		Prompt     uint32 `json:"prompt_tokens"`
-		Completion uint32 `json:"completion_tokens"`
-		Cached     uint32 `json:"cached_tokens"`
+		Prompt     uint32  `json:"prompt_tokens"`
+		Completion uint32  `json:"completion_tokens"`
+		Cached     *uint32 `json:"cached_tokens"`
 
 		Logprobs []tokenLogprob   `json:"output_token_logprobs"`
 		Top      [][]tokenLogprob `json:"output_top_logprobs"`

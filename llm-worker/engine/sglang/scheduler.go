@@ -241,14 +241,14 @@ func read(m *sglangscheduler.GenerateResponse) (p overgrpc.Piece, ok bool) {
 	case *sglangscheduler.GenerateResponse_Chunk:
 		c := m.Chunk
 		return overgrpc.Piece{
-			IDs: c.GetTokenIds(), Index: c.GetIndex(), Usage: beside.Usage{Cached: c.GetCachedTokens()},
+			IDs: c.GetTokenIds(), Index: c.GetIndex(), Usage: beside.Usage{Cached: new(c.GetCachedTokens())},
 			Likely: overgrpc.Positions(c.GetOutputLogprobs(), c.GetOutputLogprobs().GetTopLogprobs()),
 		}, true
 	case *sglangscheduler.GenerateResponse_Complete:
 		c := m.Complete
 		return overgrpc.Piece{
 			Last: true, Finish: c.GetFinishReason(), Index: c.GetIndex(),
-			Usage: beside.Usage{Prompt: c.GetPromptTokens(), Completion: c.GetCompletionTokens(), Cached: c.GetCachedTokens()},
+			Usage: beside.Usage{Prompt: c.GetPromptTokens(), Completion: c.GetCompletionTokens(), Cached: new(c.GetCachedTokens())},
 		}, true
 	case *sglangscheduler.GenerateResponse_Error:
 		status, _ := strconv.Atoi(m.Error.GetHttpStatusCode()) // 0 means no status

@@ -178,13 +178,13 @@ func read(m *vllmengine.GenerateResponse) (p overgrpc.Piece, ok bool) {
 	case *vllmengine.GenerateResponse_Chunk:
 		c := m.Chunk
 		return overgrpc.Piece{
-			IDs: c.GetTokenIds(), Index: c.GetIndex(), Usage: beside.Usage{Cached: c.GetCachedTokens()},
+			IDs: c.GetTokenIds(), Index: c.GetIndex(), Usage: beside.Usage{Cached: new(c.GetCachedTokens())},
 			Likely: overgrpc.Positions(c.GetOutputLogprobs(), c.GetOutputLogprobs().GetTopLogprobs()),
 		}, true
 	case *vllmengine.GenerateResponse_Complete:
 		return overgrpc.Piece{
 			Last: true, Finish: m.Complete.GetFinishReason(), Index: m.Complete.GetIndex(),
-			Usage: beside.Usage{Prompt: m.Complete.GetPromptTokens(), Cached: m.Complete.GetCachedTokens()},
+			Usage: beside.Usage{Prompt: m.Complete.GetPromptTokens(), Cached: new(m.Complete.GetCachedTokens())},
 		}, true
 	default:
 		return p, false

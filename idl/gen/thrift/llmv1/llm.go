@@ -912,7 +912,7 @@ var fieldIDToName_End = map[int16]string{
 type Usage struct {
 	PromptTokens         int64  `thrift:"prompt_tokens,1" frugal:"1,default,i64" json:"prompt_tokens"`
 	CompletionTokens     int64  `thrift:"completion_tokens,2" frugal:"2,default,i64" json:"completion_tokens"`
-	CachedTokens         int64  `thrift:"cached_tokens,3" frugal:"3,default,i64" json:"cached_tokens"`
+	CachedTokens         *int64 `thrift:"cached_tokens,3,optional" frugal:"3,optional,i64" json:"cached_tokens,omitempty"`
 	ExpectedCachedTokens *int64 `thrift:"expected_cached_tokens,4,optional" frugal:"4,optional,i64" json:"expected_cached_tokens,omitempty"`
 	ReasoningTokens      *int64 `thrift:"reasoning_tokens,10,optional" frugal:"10,optional,i64" json:"reasoning_tokens,omitempty"`
 }
@@ -932,8 +932,13 @@ func (p *Usage) GetCompletionTokens() (v int64) {
 	return p.CompletionTokens
 }
 
+var Usage_CachedTokens_DEFAULT int64
+
 func (p *Usage) GetCachedTokens() (v int64) {
-	return p.CachedTokens
+	if !p.IsSetCachedTokens() {
+		return Usage_CachedTokens_DEFAULT
+	}
+	return *p.CachedTokens
 }
 
 var Usage_ExpectedCachedTokens_DEFAULT int64
@@ -952,6 +957,10 @@ func (p *Usage) GetReasoningTokens() (v int64) {
 		return Usage_ReasoningTokens_DEFAULT
 	}
 	return *p.ReasoningTokens
+}
+
+func (p *Usage) IsSetCachedTokens() bool {
+	return p.CachedTokens != nil
 }
 
 func (p *Usage) IsSetExpectedCachedTokens() bool {

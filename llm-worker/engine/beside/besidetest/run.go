@@ -305,6 +305,9 @@ func (s *Subject) ends(t *testing.T) {
 			if r.Err != nil || !slices.Equal(r.Tokens, test.want) || r.End.GetUsage().GetCompletionTokens() != test.count || r.Record.GetTokensIn() != test.count {
 				t.Error(r.Tokens, r.End, r.Err, r.Record)
 			}
+			if all := slices.Concat(test.chunks...); (r.End.MatchedToken != nil) != (test.finish == "stop") || test.finish == "stop" && r.End.GetMatchedToken() != all[len(all)-1] {
+				t.Errorf("the token that ended the answer is told to be %v", r.End.MatchedToken)
+			}
 		})
 	}
 }

@@ -1150,8 +1150,8 @@ type Usage struct {
 	PromptTokens uint32 `protobuf:"varint,1,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
 	// Tokens that the engine generated, including the token that ended the answer.
 	CompletionTokens uint32 `protobuf:"varint,2,opt,name=completion_tokens,json=completionTokens,proto3" json:"completion_tokens,omitempty"`
-	// Tokens of the prompt that the engine found in its KV cache.
-	CachedTokens uint32 `protobuf:"varint,3,opt,name=cached_tokens,json=cachedTokens,proto3" json:"cached_tokens,omitempty"`
+	// Tokens of the prompt that the engine found in its KV cache; not set if the engine does not say.
+	CachedTokens *uint32 `protobuf:"varint,3,opt,name=cached_tokens,json=cachedTokens,proto3,oneof" json:"cached_tokens,omitempty"`
 	// The cached_tokens that the router expected when it chose the worker; not set if it expected
 	// none.
 	ExpectedCachedTokens *uint32 `protobuf:"varint,4,opt,name=expected_cached_tokens,json=expectedCachedTokens,proto3,oneof" json:"expected_cached_tokens,omitempty"`
@@ -1206,8 +1206,8 @@ func (x *Usage) GetCompletionTokens() uint32 {
 }
 
 func (x *Usage) GetCachedTokens() uint32 {
-	if x != nil {
-		return x.CachedTokens
+	if x != nil && x.CachedTokens != nil {
+		return *x.CachedTokens
 	}
 	return 0
 }
@@ -1849,14 +1849,15 @@ const file_whence_llm_v1_llm_proto_rawDesc = "" +
 	"\x05usage\x18\x06 \x01(\v2\x14.whence.llm.v1.UsageR\x05usage\x12(\n" +
 	"\rmatched_token\x18\a \x01(\rH\x00R\fmatchedToken\x88\x01\x01\x12\x16\n" +
 	"\x06tokens\x18\b \x01(\rR\x06tokensB\x10\n" +
-	"\x0e_matched_token\"\x9f\x02\n" +
+	"\x0e_matched_token\"\xb6\x02\n" +
 	"\x05Usage\x12#\n" +
 	"\rprompt_tokens\x18\x01 \x01(\rR\fpromptTokens\x12+\n" +
-	"\x11completion_tokens\x18\x02 \x01(\rR\x10completionTokens\x12#\n" +
-	"\rcached_tokens\x18\x03 \x01(\rR\fcachedTokens\x129\n" +
-	"\x16expected_cached_tokens\x18\x04 \x01(\rH\x00R\x14expectedCachedTokens\x88\x01\x01\x12.\n" +
+	"\x11completion_tokens\x18\x02 \x01(\rR\x10completionTokens\x12(\n" +
+	"\rcached_tokens\x18\x03 \x01(\rH\x00R\fcachedTokens\x88\x01\x01\x129\n" +
+	"\x16expected_cached_tokens\x18\x04 \x01(\rH\x01R\x14expectedCachedTokens\x88\x01\x01\x12.\n" +
 	"\x10reasoning_tokens\x18\n" +
-	" \x01(\rH\x01R\x0freasoningTokens\x88\x01\x01B\x19\n" +
+	" \x01(\rH\x02R\x0freasoningTokens\x88\x01\x01B\x10\n" +
+	"\x0e_cached_tokensB\x19\n" +
 	"\x17_expected_cached_tokensB\x13\n" +
 	"\x11_reasoning_tokensJ\x04\b\x05\x10\n" +
 	"\":\n" +
