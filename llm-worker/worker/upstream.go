@@ -192,26 +192,44 @@ func overOwnHTTP(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.
 // overIDs returns an engine on a server that takes and returns token ids. The worker has no files
 // of the model, or config.json in dir.
 func overIDs(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Logger) (*engine, error) {
-	var config *beside.Config
-	if dir != nil {
-		var err error
-		if config, err = beside.LoadConfig(dir); err != nil {
-			return nil, err
-		}
+	config, files, err := c.described(dir)
+	if err != nil {
+		return nil, err
 	}
 	opts := beside.Options{Upstream: c.Upstream.Upstream, Name: name, MaxRunning: c.MaxRunning, Rank: c.Upstream.Rank, Log: log}
 	if c.Engine == VLLM {
-		e, err := vllm.New(opts, config)
+		e, err := vllm.New(opts, config, files)
 		if err != nil {
 			return nil, err
 		}
 		return c.upstreamed(e, config, hop, log), nil
 	}
-	e, err := sglang.New(sglang.Options{Options: opts, Key: c.Upstream.Key}, config)
+	e, err := sglang.New(sglang.Options{Options: opts, Key: c.Upstream.Key, Files: files}, config)
 	if err != nil {
 		return nil, err
 	}
 	return c.upstreamed(e, config, hop, log), nil
+}
+
+// described returns the description of the model in dir, which may be nil, and the model with its tokenizer,
+// which a directory need not have.
+func (c *Config) described(dir fs.FS) (*beside.Config, *lexicon.Model, error) {
+	if dir == nil {
+		return nil, nil, nil
+	}
+	config, err := beside.LoadConfig(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	files, err := lexicon.Load(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return config, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	files.Name = hub.Name(c.Model)
+	return config, files, nil
 }
 
 // An upstreamEngine is the common interface of the engines on a server.

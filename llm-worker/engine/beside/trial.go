@@ -3,13 +3,16 @@ package beside
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -21,6 +24,10 @@ const (
 	// trialJitter is the random part of the wait, so that the workers of a fleet do not try their
 	// servers at the same time.
 	trialJitter = 0.25
+	// maxTryTimeout bounds the first trial of a server, which may compile, and aliveEvery is the time between
+	// probes of a server that takes long.
+	maxTryTimeout = 10 * time.Minute
+	aliveEvery    = 5 * time.Second
 )
 
 // A Trial makes a server generate one token, to see whether and how it can. Trials cost the server
@@ -58,13 +65,53 @@ func TrialRequest(prompt []uint32) *workerv1.TokenRequest {
 	return &workerv1.TokenRequest{Prompt: prompt, Sampling: &llmv1.Sampling{MaxTokens: proto.Uint32(1), Temperature: proto.Float32(0)}}
 }
 
-// PenalizedTrialRequest is TrialRequest with penalties, for servers that get fields of their own only with
-// penalties: a server that refuses such a field would refuse the requests of clients.
-func PenalizedTrialRequest(prompt []uint32) *workerv1.TokenRequest {
-	req := TrialRequest(prompt)
-	req.Sampling.RepetitionPenalty = proto.Float32(1.1)
-	req.Sampling.FrequencyPenalty, req.Sampling.PresencePenalty = proto.Float32(0.1), proto.Float32(0.1)
-	return req
+// TryPlain makes a server answer a prompt with one token.
+func TryPlain(ctx context.Context, ask func(context.Context, *workerv1.TokenRequest) (Call, error), prompt []uint32) error {
+	call, err := ask(ctx, TrialRequest(prompt))
+	if err != nil {
+		return err
+	}
+	return Drain(ctx, call)
+}
+
+// trialID begins the id of the request of a trial, in the server's log.
+const trialID = "trial"
+
+// trialContext returns the context of a trial, with an id for its requests. A server that is in service has
+// TryTimeout for it. The first request to a new server may take longer, because the server compiles: it is
+// waited for as long as alive, a probe of the server, succeeds, up to maxTryTimeout. cancel ends the trial.
+func trialContext(ctx context.Context, inService bool, alive func(context.Context) error) (trial context.Context, cancel context.CancelFunc) {
+	ctx = stream.WithID(ctx, NewID(stream.WithID(ctx, trialID)))
+	if inService {
+		return context.WithTimeout(ctx, TryTimeout)
+	}
+	ctx, end := context.WithTimeout(ctx, maxTryTimeout)
+	trial, stop := context.WithCancelCause(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		for wait := TryTimeout; sleep(trial, wait); wait = aliveEvery {
+			if err := alive(trial); err != nil {
+				stop(fmt.Errorf("%w: the server was silent, and does not answer a probe: %w", context.DeadlineExceeded, err))
+			}
+		}
+	})
+	return trial, func() {
+		stop(context.Canceled)
+		end()
+		watch.Wait()
+	}
+}
+
+// sleep waits for d, and reports false if ctx is done first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // Trials are the state of a Look that tries the server with one token when the server's listing, its
@@ -72,6 +119,10 @@ func PenalizedTrialRequest(prompt []uint32) *workerv1.TokenRequest {
 type Trials[Listing any] struct {
 	// Same reports whether two listings describe the same server.
 	Same func(a, b *Listing) bool
+	// Alive asks the server whether it is alive, at the cost of a probe.
+	Alive func(ctx context.Context) error
+	// Prompt is the prompt of trials.
+	Prompt []uint32
 
 	trial Trial
 	seen  *Listing  // the last listing; nil before the first one, and after a failure
@@ -88,10 +139,10 @@ func (t *Trials[Listing]) Unlisted(err error) (*Upstream, error) {
 	return nil, err
 }
 
-// Look returns the result of a Look that has read a listing; was and doubt are those of the Look. try tries
-// the server. A server that refuses its trial because it is full works: try then returns the error together
-// with the Upstream, as far as it is known.
-func (t *Trials[Listing]) Look(listed *Listing, was *Upstream, doubt bool, try func() (*Upstream, error)) (*Upstream, error) {
+// Look returns the result of a Look that has read a listing; ctx, was and doubt are those of the Look. try
+// tries a server that is new; one in doubt has to answer with a token only. A server that refuses its trial
+// because it is full works: try then returns the error together with the Upstream, as far as it is known.
+func (t *Trials[Listing]) Look(ctx context.Context, listed *Listing, was *Upstream, doubt bool, try func(ctx context.Context) (*Upstream, error)) (*Upstream, error) {
 	if t.seen == nil || !t.Same(listed, t.seen) {
 		t.trial.Reset()
 	}
@@ -103,7 +154,13 @@ func (t *Trials[Listing]) Look(listed *Listing, was *Upstream, doubt bool, try f
 	}
 	var up *Upstream
 	err := t.trial.Do(func() (err error) {
-		up, err = try()
+		ctx, cancel := trialContext(ctx, was != nil, t.Alive)
+		defer cancel()
+		if was != nil && same {
+			up, err = was, TryPlain(ctx, was.Ask, t.Prompt)
+		} else {
+			up, err = try(ctx)
+		}
 		t.full = up
 		return err
 	})

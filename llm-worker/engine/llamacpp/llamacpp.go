@@ -51,6 +51,8 @@ func New(model *lexicon.Model, opts Options) *Engine {
 	e := &Engine{model: model, client: overhttp.New(opts.Upstream, opts.Key), pieces: newPieces(model.Tokenizer)}
 	e.slots = newSlots(e.client)
 	e.trials.Same = func(a, b *props) bool { return *a == *b }
+	e.trials.Prompt = model.TrialPrompt()
+	e.trials.Alive = func(ctx context.Context) error { return e.client.Get(ctx, "/props", new(props)) }
 	e.Engine = beside.New(opts.Options, e.look)
 	e.ReadLoad(e.load)
 	return e
@@ -86,11 +88,11 @@ func (e *Engine) look(ctx context.Context, was *beside.Upstream, doubt bool) (*b
 	if err := e.client.Get(ctx, "/props", now); err != nil {
 		return e.trials.Unlisted(err)
 	}
-	return e.trials.Look(now, was, doubt, func() (*beside.Upstream, error) { return e.try(ctx, now) })
+	return e.trials.Look(ctx, now, was, doubt, func(ctx context.Context) (*beside.Upstream, error) { return e.try(ctx, now) })
 }
 
-// try makes the server answer with one token, to a request with all fields that a request may have from
-// every client: versions of the server differ in the values that they take.
+// try proves that the server runs the model of the worker's files, and makes it answer with one token, and
+// with everything that requests may have: versions of the server differ in what they take.
 func (e *Engine) try(ctx context.Context, now *props) (*beside.Upstream, error) {
 	model := beside.Model{Name: now.name(), Context: now.Default.Context, Generation: true}
 	up, err := model.Upstream(e.model.Config())
@@ -102,13 +104,11 @@ func (e *Engine) try(ctx context.Context, now *props) (*beside.Upstream, error) 
 	if up.Notes, err = e.agree(ctx, up); err != nil {
 		return nil, err
 	}
-	c, err := e.ask(up, beside.PenalizedTrialRequest(e.model.Tokenizer.Encode(beside.TrialPrompt, true)))
-	if err != nil {
-		return nil, err
+	if err := beside.TryPlain(ctx, up.Ask, e.trials.Prompt); err != nil {
+		return up, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, beside.TryTimeout)
-	defer cancel()
-	return up, beside.Drain(ctx, c)
+	form := beside.FormTrial{Upstream: up, Ask: up.Ask, Prompt: e.trials.Prompt, Text: e.model.Texts()}
+	return up, form.Try(ctx)
 }
 
 // agree compares the worker's model files with the server's model: the size of the vocabulary, and the

@@ -48,6 +48,11 @@ func New(model *lexicon.Model, opts Options) *Engine {
 	e := &Engine{model: model, opts: opts, client: overhttp.New(opts.Upstream, opts.Key)}
 	e.client.Understand(beside.Ollama)
 	e.trials.Same = func(a, b *listing) bool { return *a == *b }
+	e.trials.Prompt = model.TrialPrompt()
+	e.trials.Alive = func(ctx context.Context) error {
+		_, err := e.find(ctx, "/api/tags", "")
+		return err
+	}
 	e.Engine = beside.New(opts.Options, e.look)
 	return e
 }
@@ -72,7 +77,7 @@ func (e *Engine) look(ctx context.Context, was *beside.Upstream, doubt bool) (*b
 	if err != nil {
 		return e.trials.Unlisted(err)
 	}
-	return e.trials.Look(&now, was, doubt, func() (*beside.Upstream, error) { return e.try(ctx, now.Name) })
+	return e.trials.Look(ctx, &now, was, doubt, func(ctx context.Context) (*beside.Upstream, error) { return e.try(ctx, now.Name) })
 }
 
 // find returns the model of a name, or the first model for "", in one of Ollama's lists.
@@ -111,15 +116,13 @@ func (e *Engine) try(ctx context.Context, name string) (*beside.Upstream, error)
 	}
 	describe(logprobsField)
 	up.Ask = func(_ context.Context, req *workerv1.TokenRequest) (beside.Call, error) { return e.ask(up, name, req) }
-	tryCtx, cancel := context.WithTimeout(ctx, beside.TryTimeout)
-	defer cancel()
-	req := beside.PenalizedTrialRequest(e.model.Tokenizer.Encode(beside.TrialPrompt, true))
+	req := beside.TrialRequest(e.trials.Prompt)
 	req.Sampling.Logprobs = new(uint32(0)) // older versions ignore it
 	c, err := e.ask(up, name, req)
 	if err != nil {
 		return nil, err
 	}
-	failed := beside.Drain(tryCtx, c)
+	failed := beside.Drain(ctx, c)
 	if failed != nil && !errors.Is(failed, streamerr.Overloaded) {
 		return nil, failed
 	}
@@ -130,13 +133,15 @@ func (e *Engine) try(ctx context.Context, name string) (*beside.Upstream, error)
 		return nil, beside.Fail(streamerr.Invalid, nil, "the server counted %d tokens of a prompt of %d: its model has another tokenizer than --model", read, len(req.GetPrompt()))
 	}
 	if failed == nil {
-		note, err := e.agree(tryCtx, up, name)
+		note, err := e.agree(ctx, up, name)
 		if err != nil {
 			return nil, err
 		}
 		if note != "" {
 			up.Notes = []string{note}
 		}
+		form := beside.FormTrial{Upstream: up, Ask: up.Ask, Prompt: e.trials.Prompt, Text: e.model.Texts()}
+		failed = form.Try(ctx)
 	}
 	if loaded, err := e.find(ctx, "/api/ps", name); err == nil && loaded.Context > 0 {
 		up.Context = min(up.Context, loaded.Context)

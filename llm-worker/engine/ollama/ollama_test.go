@@ -112,25 +112,28 @@ func newFake(t *testing.T, answer func(http.ResponseWriter, *http.Request)) *fak
 			_ = json.NewEncoder(rw).Encode(map[string]string{"error": fmt.Sprintf(`{"error":{"code":400,"message":%q,"type":"invalid_request_error"}}`, message)})
 			return
 		}
-		if options["num_predict"] == 1.0 && options["temperature"] == 0.0 {
+		if besidetest.IsTrial(r.Header.Get("X-Request-Id")) {
 			if f.full.Load() {
 				refuse(rw)
 				f.refused.Add(1)
 				return
 			}
 			text, _ := asked["prompt"].(string)
-			if text == beside.TrialPrompt {
+			if text == beside.TrialPrompt && options["num_predict"] == 1.0 && options["temperature"] == 0.0 {
 				defer f.granted.Add(1)
 			}
 			n := len(besidetest.Tiny().Encode(text, true))
 			if f.counts != nil {
 				n = f.counts(n)
 			}
-			logprobs := ""
-			if asked["logprobs"] == true && !f.old {
-				logprobs = `,"logprobs":[{"token":"x","logprob":-0.5,"bytes":[120]}]`
+			answer, logprobs := "x", ""
+			if asked["format"] != nil {
+				answer = `\"a\"`
 			}
-			say(rw, `{"response":"x","done":false`+logprobs+`}`)
+			if asked["logprobs"] == true && !f.old {
+				logprobs = `,"logprobs":[{"token":"x","logprob":-0.5,"bytes":[120],"top_logprobs":[{"token":"x","logprob":-0.5,"bytes":[120]}]}]`
+			}
+			say(rw, `{"response":"`+answer+`","done":false`+logprobs+`}`)
 			say(rw, fmt.Sprintf(`{"response":"","done":true,"done_reason":"length","prompt_eval_count":%d,"eval_count":1}`, n))
 			return
 		}

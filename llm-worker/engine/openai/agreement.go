@@ -6,7 +6,6 @@ import (
 	"errors"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
-	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
 )
 
@@ -30,8 +29,6 @@ func (e *Engine) agree(ctx context.Context, up *upstream) (note string, told boo
 // agreeByCount is agree for a server that does not tell the tokens of texts: vLLM behind a proxy answers a
 // prompt with its ids, and others count its tokens.
 func (e *Engine) agreeByCount(ctx context.Context, up *upstream) (note string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, beside.TryTimeout)
-	defer cancel()
 	return e.agreement(up).Count(ctx, func(ctx context.Context, text string, _ bool) (lexicon.Spelling, error) {
 		body, err := json.Marshal(completion{Model: up.model, Prompt: text, MaxTokens: 1, Temperature: new(float32), ReturnTokenIDs: up.askIDs})
 		if err != nil {

@@ -52,10 +52,15 @@ type fake struct {
 	more  string           // further members of its model
 	// tokenize is POST /tokenize; nil for a server without it.
 	tokenize http.HandlerFunc
-	extra    int          // tokens that it counts, and has, too many in prompts of text
-	silent   bool         // it answers only with streams
-	looks    atomic.Int32 // at the list of its models
-	busy     atomic.Bool  // too busy for requests for one token
+	extra    int  // tokens that it counts, and has, too many in prompts of text
+	silent   bool // it answers only with streams
+	// unknown are the fields that it refuses in trials, and void says that it ignores guides, as a vLLM with
+	// a reasoning parser does.
+	unknown []string
+	void    bool
+	tagless bool         // it refuses structural tags
+	looks   atomic.Int32 // at the list of its models
+	busy    atomic.Bool  // too busy for requests for one token
 
 	adapters       atomic.Pointer[[]string] // in the list of models
 	refused, known atomic.Int32             // of those
@@ -139,24 +144,38 @@ func (f *fake) complete(w http.ResponseWriter, r *http.Request) {
 		f.count(w, asked)
 		return
 	}
-	if asked["max_tokens"] == 1.0 && asked["kv_transfer_params"] == nil {
+	if besidetest.IsTrial(r.Header.Get("X-Request-Id")) {
 		if f.busy.Load() {
 			f.refused.Add(1)
 			w.WriteHeader(http.StatusTooManyRequests)
 			return
 		}
-		f.known.Add(1)
-		if f.texts || asked["return_token_ids"] != true {
-			say(w, text("a"), finish("length"), "[DONE]")
-		} else {
-			say(w, ids(10), finish("length"), "[DONE]")
-		}
+		f.try(w, asked)
 		return
 	}
 	f.asked.Store(&asked)
 	f.path.Store(r.URL.Path)
 	f.body.Store(&body)
 	f.answer(w, r, asked)
+}
+
+// try answers the request of a trial: with one token, or with the text that its guide allows.
+func (f *fake) try(w http.ResponseWriter, asked map[string]any) {
+	for _, field := range f.unknown {
+		if asked[field] != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			fmt.Fprintf(w, `{"error":{"message":"%s is not supported","type":"BadRequestError","code":400}}`, field)
+			return
+		}
+	}
+	if tag := fmt.Sprint(asked["response_format"]); f.tagless && strings.Contains(tag, "structural_tag") {
+		say(w, `{"error":{"message":"unknown type structural_tag","type":"BadRequestError","code":400}}`, "[DONE]")
+		return
+	}
+	if asked["max_tokens"] == 1.0 && asked["temperature"] == 0.0 {
+		f.known.Add(1) // a plain one
+	}
+	besidetest.Complete(w, asked, !f.texts && asked["return_token_ids"] == true, f.void)
 }
 
 // count answers a request that is not streamed with the ids of the prompt, if it asks for them, and their

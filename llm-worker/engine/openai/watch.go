@@ -42,7 +42,9 @@ type look struct {
 }
 
 func newLook(e *Engine) *look {
-	return &look{engine: e, trials: beside.Trials[upstream]{Same: (*upstream).sameList}}
+	return &look{engine: e, trials: beside.Trials[upstream]{Same: (*upstream).sameList, Prompt: e.model.TrialPrompt(), Alive: func(ctx context.Context) error {
+		return e.client.Get(ctx, "/v1/models", new(struct{}))
+	}}}
 }
 
 // look is a beside.Look. It always requests the list of models, which costs the server nothing. It
@@ -65,7 +67,7 @@ func (l *look) look(ctx context.Context, was *beside.Upstream, doubt bool) (*bes
 		}
 	}
 	var tried *upstream
-	up, err := l.trials.Look(listed, was, doubt, func() (_ *beside.Upstream, err error) {
+	up, err := l.trials.Look(ctx, listed, was, doubt, func(ctx context.Context) (_ *beside.Upstream, err error) {
 		if tried, err = l.engine.try(ctx, listed); tried == nil {
 			return nil, err
 		}
@@ -237,6 +239,9 @@ func (e *Engine) try(ctx context.Context, up *upstream) (*upstream, error) {
 			if note != "" {
 				as.Notes = []string{note}
 			}
+			if err == nil {
+				err = e.tryForm(ctx, &as)
+			}
 			switch {
 			case err == nil:
 				e.tryEmbed(ctx, &as)
@@ -272,12 +277,7 @@ func (e *Engine) readAdapters(ctx context.Context, up *upstream) {
 
 // tryAs makes the upstream answer with one token, and records the form of the answer.
 func (e *Engine) tryAs(ctx context.Context, up *upstream) error {
-	ctx, cancel := context.WithTimeout(ctx, beside.TryTimeout)
-	defer cancel()
-	req := beside.TrialRequest(e.model.Tokenizer.Encode(beside.TrialPrompt, true))
-	if up.kind == llamacpp {
-		req = beside.PenalizedTrialRequest(req.GetPrompt())
-	}
+	req := beside.TrialRequest(e.model.TrialPrompt())
 	c, err := e.ask(up, req)
 	if err != nil {
 		return err
@@ -305,4 +305,11 @@ func (e *Engine) tryAs(ctx context.Context, up *upstream) error {
 	}
 	up.Resumes = can.Prompt == llmv1.Form_FORM_TOKEN_IDS && can.Answer == llmv1.Form_FORM_TOKEN_IDS
 	return err
+}
+
+// tryForm makes the upstream answer requests with everything that the requests of clients may have.
+func (e *Engine) tryForm(ctx context.Context, up *upstream) error {
+	form := beside.FormTrial{Upstream: &up.Upstream, Prompt: e.model.TrialPrompt(), Text: e.model.Texts()}
+	form.Ask = func(_ context.Context, req *workerv1.TokenRequest) (beside.Call, error) { return e.ask(up, req) }
+	return form.Try(ctx)
 }

@@ -13,6 +13,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/guided"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/likely"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
 	"github.com/whence-dev/whence/llm-worker/engine/features"
@@ -27,9 +28,23 @@ const minGrace = 250 * time.Millisecond
 type generator struct {
 	client *overhttp.Client
 	config *beside.Config
-	rank   *uint32 // nil if the server chooses one for each request
+	files  *lexicon.Model // nil if the worker has no tokenizer
+	rank   *uint32        // nil if the server chooses one for each request
 
-	last *modelInfo // owned by look
+	// Owned by look.
+	trials beside.Trials[modelInfo]
+	last   *modelInfo // the last answer of the server
+}
+
+func newGenerator(opts *Options, config *beside.Config) *generator {
+	g := &generator{client: overhttp.New(opts.Upstream, opts.Key), config: config, files: opts.Files}
+	g.client.Pin(opts.Rank)
+	if rank, ok := opts.Rank.Number(); ok {
+		g.rank = &rank
+	}
+	g.trials.Same, g.trials.Prompt = (*modelInfo).equals, opts.Files.TrialPrompt()
+	g.trials.Alive = func(ctx context.Context) error { return g.client.Get(ctx, "/v1/models", new(struct{})) }
+	return g
 }
 
 // A modelInfo is what the server reports about its model.
@@ -52,11 +67,15 @@ func (m *modelInfo) equals(other *modelInfo) bool {
 func (g *generator) look(ctx context.Context, was *beside.Upstream, doubt bool) (*beside.Upstream, error) {
 	now, err := g.list(ctx, was == nil || doubt)
 	if err != nil {
-		return nil, err
+		return g.trials.Unlisted(err)
 	}
-	if was != nil && now.equals(g.last) {
-		return was, nil
-	}
+	g.last = now
+	return g.trials.Look(ctx, now, was, doubt, func(ctx context.Context) (*beside.Upstream, error) { return g.try(ctx, now) })
+}
+
+// try proves that the server runs the model of the worker's files, and makes it answer with one token, and
+// with everything that requests may have.
+func (g *generator) try(ctx context.Context, now *modelInfo) (*beside.Upstream, error) {
 	model := beside.Model{Name: now.name, Context: now.context, Generation: true}
 	up, err := model.Upstream(g.config)
 	if err != nil {
@@ -74,8 +93,43 @@ func (g *generator) look(ctx context.Context, was *beside.Upstream, doubt bool) 
 	}
 	*up = up.WithAdapters(now.listed, now.started)
 	up.Ask = func(ctx context.Context, req *workerv1.TokenRequest) (beside.Call, error) { return g.ask(ctx, up, req) }
-	g.last = now
-	return up, nil
+	if up.Notes, err = g.agree(ctx, now); err != nil {
+		return nil, err
+	}
+	if err := beside.TryPlain(ctx, up.Ask, g.trials.Prompt); err != nil {
+		return up, err
+	}
+	form := beside.FormTrial{Upstream: up, Ask: up.Ask, Prompt: g.trials.Prompt, Text: g.files.Texts()}
+	return up, form.Try(ctx)
+}
+
+// agree compares the worker's model files with the server's model: older versions do not tell the tokens of
+// texts, and count them.
+func (g *generator) agree(ctx context.Context, now *modelInfo) (notes []string, err error) {
+	if g.files == nil {
+		return nil, nil
+	}
+	a := lexicon.Agreement{Model: g.files, Server: now.name}
+	note, err := a.Prove(ctx, func(ctx context.Context, text string, special bool) (said lexicon.Spelling, err error) {
+		said.IDs, err = g.client.Tokenize(ctx, map[string]any{"model": now.name, "prompt": text, "add_special_tokens": special})
+		return said, err
+	})
+	if errors.Is(err, lexicon.ErrUntold) {
+		note, err = a.Count(ctx, func(ctx context.Context, text string, _ bool) (lexicon.Spelling, error) {
+			var said struct {
+				Meta struct {
+					Prompt int `json:"prompt_tokens"`
+				} `json:"meta_info"`
+			}
+			body := map[string]any{"text": text, "stream": false, "sampling_params": map[string]any{"max_new_tokens": 1, "temperature": 0}}
+			err := g.client.Ask(ctx, "/generate", body, &said)
+			return lexicon.Spelling{Count: said.Meta.Prompt}, err
+		})
+	}
+	if note != "" {
+		notes = []string{note}
+	}
+	return notes, err
 }
 
 // list requests the model's properties and, if anew, those that cannot change while the server

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -20,6 +19,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/guided"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overgrpc"
 	"github.com/whence-dev/whence/llm-worker/engine/features"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -28,60 +28,70 @@ import (
 // A scheduler is an SGLang over gRPC.
 type scheduler struct {
 	config *beside.Config
+	files  *lexicon.Model // nil if the worker has no tokenizer
 	conn   *grpc.ClientConn
 	client sglangscheduler.SglangSchedulerClient
 	log    *slog.Logger
 
 	// Owned by look.
-	last  *sglangscheduler.GetModelInfoResponse // of the server that was usable last
-	seen  *sglangscheduler.GetModelInfoResponse // the server's last answer; nil after a failure
-	trial beside.Trial
+	trials beside.Trials[sglangscheduler.GetModelInfoResponse]
 	// adapters has the ids of the adapters of the server that was usable last.
 	adapters map[string]string
 	unlisted bool // the server failed to list its adapters, and the log says so
 }
 
-func newScheduler(upstream string, config *beside.Config, log *slog.Logger) (*scheduler, error) {
-	conn, err := overgrpc.Dial(upstream)
+func newScheduler(opts *Options, config *beside.Config) (*scheduler, error) {
+	conn, err := overgrpc.Dial(opts.Upstream)
 	if err != nil {
 		return nil, err
 	}
-	return &scheduler{config: config, log: cmp.Or(log, slog.New(slog.DiscardHandler)), conn: conn, client: sglangscheduler.NewSglangSchedulerClient(conn)}, nil
+	s := &scheduler{
+		config: config, log: cmp.Or(opts.Log, slog.New(slog.DiscardHandler)), conn: conn, client: sglangscheduler.NewSglangSchedulerClient(conn), files: opts.Files,
+	}
+	s.trials.Same = func(a, b *sglangscheduler.GetModelInfoResponse) bool { return proto.Equal(a, b) }
+	s.trials.Prompt = opts.Files.TrialPrompt()
+	s.trials.Alive = func(ctx context.Context) error {
+		_, err := s.info(ctx)
+		return err
+	}
+	return s, nil
 }
 
 // look is a beside.Look. It always requests the model's info, which costs the server nothing.
-// HealthCheck makes SGLang generate a token and takes at least a second, so look calls it only to
-// try a server that is new or in doubt.
 func (s *scheduler) look(ctx context.Context, was *beside.Upstream, doubt bool) (*beside.Upstream, error) {
-	var info *sglangscheduler.GetModelInfoResponse
-	err := overgrpc.Ask(ctx, beside.AskTimeout, func(ctx context.Context) (err error) {
-		info, err = s.client.GetModelInfo(ctx, &sglangscheduler.GetModelInfoRequest{})
-		return err
-	})
+	info, err := s.info(ctx)
 	if err != nil {
-		if !beside.Late(err) { // when the server answers again, it is tried at once
-			s.seen = nil
-		}
-		return nil, err
+		return s.trials.Unlisted(err)
 	}
 	if was == nil {
 		s.adapters = nil // another process may answer, with other ids
 	}
 	adapters := s.listAdapters(ctx)
-	if s.seen == nil || !proto.Equal(info, s.seen) {
-		s.trial.Reset()
+	up, err := s.trials.Look(ctx, info, was, doubt, func(ctx context.Context) (*beside.Upstream, error) {
+		up, err := s.try(ctx, info)
+		if up == nil {
+			return nil, err
+		}
+		return s.withAdapters(up, adapters), err
+	})
+	if err == nil && up == was && !maps.Equal(adapters, s.adapters) {
+		return s.withAdapters(was, adapters), nil
 	}
-	s.seen = info
-	if was != nil && !doubt && proto.Equal(info, s.last) {
-		return s.same(was, adapters), nil
-	}
-	err = s.trial.Do(func() error { return overgrpc.Ask(ctx, beside.TryTimeout, s.check) })
-	if err != nil && !errors.Is(err, streamerr.Overloaded) { // a full server works
-		return nil, err
-	}
-	if was != nil && proto.Equal(info, s.last) {
-		return s.same(was, adapters), nil
-	}
+	return up, err
+}
+
+// info asks for the server's model.
+func (s *scheduler) info(ctx context.Context) (info *sglangscheduler.GetModelInfoResponse, err error) {
+	err = overgrpc.Ask(ctx, beside.AskTimeout, func(ctx context.Context) (err error) {
+		info, err = s.client.GetModelInfo(ctx, &sglangscheduler.GetModelInfoRequest{})
+		return err
+	})
+	return info, err
+}
+
+// try makes the server answer with one token, and with everything that requests may have. HealthCheck makes
+// SGLang generate, too, and says what is wrong.
+func (s *scheduler) try(ctx context.Context, info *sglangscheduler.GetModelInfoResponse) (*beside.Upstream, error) {
 	model := beside.Model{
 		Name: info.GetServedModelName(), Context: int(info.GetMaxContextLength()), Vocab: int(info.GetVocabSize()), EOS: overgrpc.IDs(info.GetEosTokenIds()),
 		Generation: info.GetIsGeneration(),
@@ -94,16 +104,17 @@ func (s *scheduler) look(ctx context.Context, was *beside.Upstream, doubt bool) 
 		return nil, err
 	}
 	up.Resumes, up.Capabilities = true, features.SGLangGRPC.Capabilities()
-	s.last = info
-	return s.withAdapters(up, adapters), nil
-}
-
-// same returns the description of a server whose model has not changed.
-func (s *scheduler) same(was *beside.Upstream, adapters map[string]string) *beside.Upstream {
-	if maps.Equal(adapters, s.adapters) {
-		return was
+	up.Ask = func(ctx context.Context, req *workerv1.TokenRequest) (beside.Call, error) {
+		return s.ask(ctx, up, nil, req)
 	}
-	return s.withAdapters(was, adapters)
+	if err := overgrpc.Ask(ctx, beside.TryTimeout, s.check); err != nil {
+		return up, err
+	}
+	if err := beside.TryPlain(ctx, up.Ask, s.trials.Prompt); err != nil {
+		return up, err
+	}
+	form := beside.FormTrial{Upstream: up, Ask: up.Ask, Prompt: s.trials.Prompt, Text: s.files.Texts()}
+	return up, form.Try(ctx)
 }
 
 // withAdapters returns a description of the same server with these adapters.

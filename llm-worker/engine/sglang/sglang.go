@@ -15,6 +15,7 @@ import (
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overgrpc"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
 )
@@ -22,7 +23,8 @@ import (
 // Options are beside.Options and a key. Upstream is a host:port or a URL.
 type Options struct {
 	beside.Options
-	Key string // for a URL: sent as a bearer token unless ""
+	Key   string         // for a URL: sent as a bearer token unless ""
+	Files *lexicon.Model // with the model's tokenizer; nil if the worker has none
 }
 
 // OverHTTP reports whether upstream is a URL.
@@ -47,18 +49,14 @@ type Engine struct {
 // report the size of the vocabulary.
 func New(opts Options, config *beside.Config) (*Engine, error) {
 	if OverHTTP(opts.Upstream) {
-		g := &generator{client: overhttp.New(opts.Upstream, opts.Key), config: config}
-		g.client.Pin(opts.Rank)
-		if rank, ok := opts.Rank.Number(); ok {
-			g.rank = &rank
-		}
+		g := newGenerator(&opts, config)
 		e := &Engine{beside.New(opts.Options, g.look), func() error { g.client.Close(); return nil }}
 		e.ReadLoad(func(ctx context.Context) (*beside.ServerLoad, error) {
 			return g.client.Load(ctx, overhttp.SGLangMetrics)
 		})
 		return e, nil
 	}
-	s, err := newScheduler(opts.Upstream, config, opts.Log)
+	s, err := newScheduler(&opts, config)
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/guided"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overgrpc"
 	"github.com/whence-dev/whence/llm-worker/engine/features"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -29,18 +30,26 @@ type Engine struct {
 	config *beside.Config
 	conn   *grpc.ClientConn
 	client vllmengine.VllmEngineClient
+	files  *lexicon.Model // nil if the worker has none
 
-	last *vllmengine.GetModelInfoResponse // owned by look
+	trials beside.Trials[vllmengine.GetModelInfoResponse] // owned by look
 }
 
 // New returns an engine on the vLLM at opts.Upstream, a valid host:port. config is the operator's
-// description of the model; nil means vLLM's own.
-func New(opts beside.Options, config *beside.Config) (*Engine, error) {
+// description of the model; nil means vLLM's own. files has the model's tokenizer; nil if the worker has
+// none.
+func New(opts beside.Options, config *beside.Config, files *lexicon.Model) (*Engine, error) {
 	conn, err := overgrpc.Dial(opts.Upstream)
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{config: config, conn: conn, client: vllmengine.NewVllmEngineClient(conn)}
+	e := &Engine{config: config, conn: conn, client: vllmengine.NewVllmEngineClient(conn), files: files}
+	e.trials.Same = func(a, b *vllmengine.GetModelInfoResponse) bool { return proto.Equal(a, b) }
+	e.trials.Prompt = files.TrialPrompt()
+	e.trials.Alive = func(ctx context.Context) error {
+		_, err := e.info(ctx)
+		return err
+	}
 	e.Engine = beside.New(opts, e.look)
 	e.ReadLoad(e.load)
 	return e, nil
@@ -53,9 +62,17 @@ func (e *Engine) Watch(ctx context.Context, changed func(healthy bool)) {
 }
 
 // look is a beside.Look.
-func (e *Engine) look(ctx context.Context, was *beside.Upstream, _ bool) (*beside.Upstream, error) {
-	var info *vllmengine.GetModelInfoResponse
-	err := overgrpc.Ask(ctx, beside.AskTimeout, func(ctx context.Context) error {
+func (e *Engine) look(ctx context.Context, was *beside.Upstream, doubt bool) (*beside.Upstream, error) {
+	info, err := e.info(ctx)
+	if err != nil {
+		return e.trials.Unlisted(err)
+	}
+	return e.trials.Look(ctx, info, was, doubt, func(ctx context.Context) (*beside.Upstream, error) { return e.try(ctx, info) })
+}
+
+// info asks for the server's health and for its model.
+func (e *Engine) info(ctx context.Context) (info *vllmengine.GetModelInfoResponse, err error) {
+	err = overgrpc.Ask(ctx, beside.AskTimeout, func(ctx context.Context) error {
 		health, err := e.client.HealthCheck(ctx, &vllmengine.HealthCheckRequest{})
 		if err != nil {
 			return err
@@ -66,12 +83,11 @@ func (e *Engine) look(ctx context.Context, was *beside.Upstream, _ bool) (*besid
 		info, err = e.client.GetModelInfo(ctx, &vllmengine.GetModelInfoRequest{})
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	if was != nil && proto.Equal(info, e.last) {
-		return was, nil
-	}
+	return info, err
+}
+
+// try makes the server answer with one token, and with everything that requests may have.
+func (e *Engine) try(ctx context.Context, info *vllmengine.GetModelInfoResponse) (*beside.Upstream, error) {
 	model := beside.Model{
 		Name: info.GetServedModelName(), Context: int(info.GetMaxContextLength()), Vocab: int(info.GetVocabSize()), EOS: overgrpc.IDs(info.GetEosTokenIds()),
 		Generation: info.GetIsGeneration(),
@@ -85,8 +101,11 @@ func (e *Engine) look(ctx context.Context, was *beside.Upstream, _ bool) (*besid
 	}
 	up.Resumes, up.Capabilities = true, features.VLLM.Capabilities()
 	up.Ask = func(ctx context.Context, req *workerv1.TokenRequest) (beside.Call, error) { return e.ask(ctx, up, req) }
-	e.last = info
-	return up, nil
+	if err := beside.TryPlain(ctx, up.Ask, e.trials.Prompt); err != nil {
+		return up, err
+	}
+	form := beside.FormTrial{Upstream: up, Ask: up.Ask, Prompt: e.trials.Prompt, Text: e.files.Texts()}
+	return up, form.Try(ctx)
 }
 
 // load is a beside.LoadReader. Older versions of vLLM's service do not report the size of the KV cache

@@ -25,7 +25,7 @@ import (
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func subject(config *beside.Config) besidetest.Subject {
-	return besidetest.Subject{Dialect: vllmtest.Dialect(), New: func(o beside.Options) (besidetest.Engine, error) { return vllm.New(o, config) }}
+	return besidetest.Subject{Dialect: vllmtest.Dialect(), New: func(o beside.Options) (besidetest.Engine, error) { return vllm.New(o, config, nil) }}
 }
 
 func TestConformance(t *testing.T) {
@@ -117,7 +117,7 @@ func TestWindowOfTheServerIsTheDefaultLimit(t *testing.T) {
 	var window atomic.Uint64 // of each of two ranks, --max-num-seqs
 	s := besidetest.Subject{Dialect: vllmtest.Dialect(), New: func(o beside.Options) (besidetest.Engine, error) {
 		o.MaxRunning = 0
-		return vllm.New(o, nil)
+		return vllm.New(o, nil, nil)
 	}}
 	s.Dialect.More["GetLoads"] = func(s *besidetest.Server) besidetest.Message {
 		s.LoadsAsked.Add(1)

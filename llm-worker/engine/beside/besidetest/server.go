@@ -106,6 +106,9 @@ type Server struct {
 	Looks   atomic.Int32 // number of requests for the model's properties
 	Busy    atomic.Bool  // other clients use the server, too
 	Vocab   atomic.Int32 // the size of the model's vocabulary
+	Void    atomic.Bool  // the server ignores guides, as one with a reasoning parser does
+	// Unknown are the fields, and constraints, that the server refuses in trials.
+	Unknown atomic.Pointer[[]string]
 	// LoadsAsked is the number of requests for the load.
 	LoadsAsked atomic.Int32
 	Hang       chan struct{} // closed at the end of the test
@@ -271,6 +274,9 @@ func (s *Server) Abort(ids []string) {
 
 // Play answers a request with the script, until the caller is gone.
 func (s *Server) Play(r Request, send func(Message), gone <-chan struct{}) error {
+	if IsTrial(r.ID) {
+		return s.try(r, send)
+	}
 	s.Live.Add(1)
 	defer s.Live.Add(-1)
 	aborted, cancel := context.WithCancel(context.Background())

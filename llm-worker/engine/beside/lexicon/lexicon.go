@@ -66,6 +66,22 @@ func (m *Model) Spell(prompt []uint32) (string, error) {
 	return "", streamerr.InvalidParam("prompt", "the server that generates takes only text, and no text has exactly these tokens")
 }
 
+// TrialPrompt returns the prompt of a trial. Without a model, it is a token that every vocabulary has.
+func (m *Model) TrialPrompt() []uint32 {
+	if m == nil {
+		return []uint32{33}
+	}
+	return m.Tokenizer.Encode(beside.TrialPrompt, true)
+}
+
+// Texts returns the function that returns the text of the ids of an answer; nil without a model.
+func (m *Model) Texts() func(ids []uint32) string {
+	if m == nil {
+		return nil
+	}
+	return func(ids []uint32) string { return m.Tokenizer.Decode(ids, true) }
+}
+
 // Config returns the part of the description that needs no tokenizer.
 func (m *Model) Config() *beside.Config {
 	return &beside.Config{Context: m.ContextLength, Vocab: m.VocabSize, EOS: m.EOS, Images: m.Images}

@@ -190,21 +190,6 @@ func Refusal(fields map[string]any) string {
 	return ""
 }
 
-// isTrial reports whether a request for one token is the trial of an engine, which is the only one for the
-// likeliest token.
-func isTrial(asked map[string]any) bool {
-	return asked["n_predict"] == 1.0 && asked["temperature"] == 0.0
-}
-
-// try answers a trial.
-func try(rw http.ResponseWriter, req besidetest.Request) {
-	rw.Header().Set("Content-Type", "text/event-stream")
-	e := partial(req, []uint32{7}, 1)
-	_, _ = rw.Write(Event(e))
-	e["tokens"], e["stop"], e["stop_type"] = []uint32{}, true, "limit"
-	_, _ = rw.Write(Event(e))
-}
-
 // complete answers a request. An error is an HTTP status, or an event if the answer has begun.
 func complete(s *besidetest.Server, slots *Slots, rw http.ResponseWriter, r *http.Request) {
 	var asked map[string]any
@@ -223,9 +208,8 @@ func complete(s *besidetest.Server, slots *Slots, rw http.ResponseWriter, r *htt
 		refuse(rw, http.StatusBadRequest, message, "invalid_request_error")
 		return
 	}
-	if isTrial(asked) {
-		try(rw, req)
-		return
+	if id := r.Header.Get("X-Request-Id"); besidetest.IsTrial(id) {
+		req.ID = id
 	}
 	limit, _ := asked["n_predict"].(float64)
 	asked["max_tokens"] = uint64(limit)
