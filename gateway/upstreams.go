@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -85,7 +86,7 @@ func (u *Upstreams) run(ctx context.Context, i int, log *slog.Logger) error {
 	aliases, err := c.Recognize(ctx, log, func(problem string) { u.wait(i, problem) })
 	switch {
 	case ctx.Err() != nil: // the process ends before the server has answered
-		return nil //nolint:nilerr // no failure
+		return nil
 	case err != nil && len(u.workers) > 1: // the others serve
 		log.Error("a model server cannot be used", "upstream", c.Upstream.Upstream, "err", err)
 		u.wait(i, "the server cannot be used; the log says why")
@@ -101,9 +102,18 @@ func (u *Upstreams) run(ctx context.Context, i int, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("--worker-listen: %w", err)
 	}
-	u.join(i, member{name: c.ModelName, aliases: aliases, files: c.Model, addr: ln.Addr().String()})
+	u.wait(i, "the server is tried with a token")
+	join := sync.OnceFunc(func() {
+		u.join(i, member{name: c.ModelName, aliases: aliases, files: c.Model, addr: ln.Addr().String()})
+	})
+	c.Healthy = join
+	defer time.AfterFunc(joinAfter, join).Stop()
 	return worker.Run(ctx, c, ln, log)
 }
+
+// joinAfter is when a worker joins its model although it is not healthy, so that chat-service learns why. One
+// that is healthy joins at once: a start without faults logs no warning.
+const joinAfter = 5 * time.Second
 
 func (u *Upstreams) wait(i int, problem string) {
 	u.mu.Lock()

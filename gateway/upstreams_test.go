@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -42,15 +43,29 @@ func TestServersOfOneModelShareACard(t *testing.T) {
 	}
 }
 
-// lists serves the list of models of a vLLM.
-func lists(t *testing.T, name string) string {
+// answerOfOneToken is what a vLLM answers to its trial.
+const answerOfOneToken = `data: {"choices":[{"index":0,"text":"","token_ids":[300],"finish_reason":"length"}]}
+
+data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}
+
+data: [DONE]
+
+`
+
+// serve serves the list of models of a vLLM, which answers its trial, unless it is mute.
+func serve(t *testing.T, name string, mute bool) string {
 	t.Helper()
 	dir, err := filepath.Abs("../internal/whencetiny/model")
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/v1/models" {
+		switch {
+		case r.URL.Path == "/v1/completions" && !mute:
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(w, answerOfOneToken)
+			return
+		case r.URL.Path != "/v1/models":
 			http.NotFound(w, r)
 			return
 		}
@@ -60,14 +75,15 @@ func lists(t *testing.T, name string) string {
 	return server.URL
 }
 
-// TestAServerThatIsNotThereHoldsUpNothing: the models of the others are served, and the reason is known.
+// TestAServerThatIsNotThereHoldsUpNothing: the models of the others are served, and the reason is known. A server
+// that does not work joins, too: chat-service says what is wrong with it.
 func TestAServerThatIsNotThereHoldsUpNothing(t *testing.T) {
 	nobody, err := loopback.FreeAddr()
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := worker.Config{Calls: guard.Default, Timers: worker.DefaultTimers}
-	c.Upstream.Upstream, c.Further = lists(t, "acme/a"), []string{"http://" + nobody, lists(t, "/models/b"), lists(t, "acme/a")}
+	c.Upstream.Upstream, c.Further = serve(t, "acme/a", false), []string{"http://" + nobody, serve(t, "/models/b", true), serve(t, "acme/a", false)}
 	u := NewUpstreams(c, "127.0.0.1:0")
 	if err := u.Validate(); err != nil {
 		t.Fatal(err)

@@ -87,4 +87,13 @@ func TestOneCommandInFrontOfAModelServer(t *testing.T) {
 		t.Error(missing)
 	}
 	first.interrupt()
+
+	// The same in front of two servers, without ports in between.
+	second := u.start("export WHENCE_LISTEN=$FIRST; go run . gateway --upstream " + vllm(t, directory).URL + "," + vllm(t, directory).URL)
+	u.await(second, "server recognised")
+	u.run(block{text: "until curl http://$FIRST/readyz | grep '2 of 2'; do sleep 0.1; done\n"})
+	if answer := u.run(block{text: `curl http://$FIRST/v1/chat/completions -H 'Content-Type: application/json' -d '{"model":"acme/llama-9","messages":[{"role":"user","content":"Who wrote this?"}]}'` + "\n"}); !strings.Contains(answer, answerOfVLLM) {
+		t.Error(answer)
+	}
+	second.interrupt()
 }

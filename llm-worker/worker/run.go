@@ -64,6 +64,7 @@ type Config struct {
 	Traces        *streamtrace.Tracer   // nil for none
 	Usage         *usage.Log            // nil for none
 	Progress      io.Writer             // a terminal, on which the loading of the model is drawn; nil to log it
+	Healthy       func()                // is called whenever the engine becomes healthy; nil for none
 	Grace         time.Duration
 	Stage         Stage // a middleware around the engine, for programs that embed this service; nil means none
 }
@@ -163,6 +164,16 @@ func (c *Config) Validate() error {
 	return c.Timers.Validate()
 }
 
+// tell returns set with a call of c.Healthy.
+func (c *Config) tell(set func(healthy bool)) func(healthy bool) {
+	return func(healthy bool) {
+		set(healthy)
+		if healthy && c.Healthy != nil {
+			c.Healthy()
+		}
+	}
+}
+
 // complete adds to c what neither the operator nor a default has said: the name, what the server of
 // c.Upstream tells, and the path of the model's files. It returns nil if ctx ends first.
 func (c *Config) complete(ctx context.Context, addr net.Addr, log *slog.Logger) (err error) {
@@ -231,7 +242,7 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	var wg sync.WaitGroup
 	registered, leave := context.WithCancel(ctx)
 	wg.Go(func() { keep(registered) })
-	wg.Go(func() { e.run(running, s.SetHealthy) })
+	wg.Go(func() { e.run(running, c.tell(s.SetHealthy)) })
 	defer wg.Wait()
 	defer stop()
 	defer leave()

@@ -63,7 +63,7 @@ var (
 			{"id":"legal","object":"model","created":1,"owned_by":"vllm","root":"/loras/legal","parent":"acme/llama-9","max_model_len":null}]}`},
 		"/version": {0, `{"version":"0.32.0"}`},
 		"/metrics": {0, `# TYPE vllm:cache_config_info gauge
-vllm:cache_config_info{block_size="128",cache_dtype="auto",engine="0",kv_cache_size_tokens="838848",num_gpu_blocks="52428"} 1.0
+vllm:cache_config_info{_block_size_resolved="True",block_size="128",cache_dtype="auto",effective_attention_block_size="32",engine="0",hash_block_size="None",kv_cache_size_tokens="838848",mamba_block_size="None",num_gpu_blocks="52428"} 1.0
 vllm:cache_config_info{block_size="128",cache_dtype="auto",engine="1",kv_cache_size_tokens="838848",num_gpu_blocks="52428"} 1.0
 vllm:num_requests_running{engine="0",model_name="acme/llama-9"} 0.0
 vllm:num_requests_running{engine="1",model_name="acme/llama-9"} 0.0
