@@ -16,11 +16,14 @@ func TestFlagsReachTheirServices(t *testing.T) {
 	fs := flag.NewFlagSet("gateway", flag.ContinueOnError)
 	c.Flags(fs)
 	if err := fs.Parse([]string{
-		"--worker", "w:1", "--max-body", "1000", "--chat-listen", ":0", // flags of one service
+		"--worker", "w:1", "--max-body", "1000", "--chat-listen", ":0", "--adapters", "a,b", "--adapters", "c", // flags of one service
 		"--max-streams", "7", "--drain", "3s", // shared
 		"--name", "a", "--chat-name", "c", "--stall-timeout", "5s", "--chat-stall-timeout", "4s", // of each service
 	}); err != nil {
 		t.Fatal(err)
+	}
+	if adapters := c.Chat.Adapters.String(); adapters != "a,b,c" {
+		t.Errorf("adapters %q", adapters)
 	}
 	if c.Chat.Worker != "w:1" || c.Edge.MaxBody != 1000 || c.ChatListen != ":0" {
 		t.Errorf("worker %q, max body %d, listen %q", c.Chat.Worker, c.Edge.MaxBody, c.ChatListen)
@@ -57,6 +60,8 @@ func TestWrongConfigurationsAreRefused(t *testing.T) {
 		"--max-body":     {"--max-body", "0"},
 		"--models":       {"--models", "m.yaml", "--model", "dir"},
 		"--read-timeout": {"--read-timeout", "0s"},
+		"--adapters":     {"--models", "m.yaml", "--adapters", "a"},
+		"the name":       {"--adapters", strings.Repeat("a", 1000)}, // of the model's card
 	} {
 		var c gateway.Config
 		fs := flag.NewFlagSet("gateway", flag.ContinueOnError)

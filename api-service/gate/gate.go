@@ -13,23 +13,12 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+
+	"github.com/whence-dev/whence/internal/flags"
 )
 
-// A List is a flag.Value of strings, repeated or separated by commas.
-type List []string
-
-// String returns the list in the syntax of Set.
-func (l *List) String() string { return strings.Join(*l, ",") }
-
-// Set adds items to the list.
-func (l *List) Set(text string) error {
-	for item := range strings.SplitSeq(text, ",") {
-		if item = strings.TrimSpace(item); item != "" {
-			*l = append(*l, item)
-		}
-	}
-	return nil
-}
+// A List is a list of origins or of host names.
+type List = flags.List
 
 // CheckOrigins reports the first entry that is not an origin. There is no wildcard: a service on
 // loopback, which requires no key, would be readable by every web page.

@@ -42,10 +42,11 @@ type Config struct {
 	Worker     string // addresses of llm-workers; see discover.Parse
 	Policy     string // routing policy; see policy.Parse; "" is policy.LeastLoaded
 	KV         kvcache.Options
-	Model      string // Hugging Face directory with tokenizer and chat template, GGUF file, or id on the hub; "" is the embedded model
-	ModelName  string // the model's name in requests; "" is the worker's name for it
-	Models     string // file with the cards of several models, replaces Model and ModelName; see models.File
-	NoDownload bool   // files of an id on the hub come from the local cache only
+	Model      string     // Hugging Face directory with tokenizer and chat template, GGUF file, or id on the hub; "" is the embedded model
+	ModelName  string     // the model's name in requests; "" is the worker's name for it
+	Adapters   flags.List // LoRA adapters of the model
+	Models     string     // file with the cards of several models, replaces Model and ModelName; see models.File
+	NoDownload bool       // files of an id on the hub come from the local cache only
 	// Source gives set the cards of all models, whenever they change, until ctx is done. base has what the
 	// other fields say about every model. nil means that the other fields describe the models.
 	Source func(ctx context.Context, base models.Card, set func([]models.Card))
@@ -141,6 +142,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	flags.Group(fs, flags.Routing)
 	c.ModelFlags(fs)
 	fs.StringVar(&c.Models, "models", "", "YAML `file` with cards of several models, read again when it changes; the other flags are the defaults of the cards")
+	fs.Var(&c.Adapters, "adapters", "LoRA adapters of the model, by their `names` on the engines, which requests use like names of models; repeated, or separated by commas")
 	flags.Group(fs, flags.Model)
 }
 
@@ -158,8 +160,8 @@ func (c *Config) Validate() error {
 	if c.MaxStreams < 1 {
 		return fmt.Errorf("--max-streams is %d; it must be at least 1", c.MaxStreams)
 	}
-	if c.Models != "" && (c.Model != "" || c.ModelName != "") {
-		return errors.New("--models names all models and their directories: remove --model and --model-name")
+	if c.Models != "" && (c.Model != "" || c.ModelName != "" || len(c.Adapters) > 0) {
+		return errors.New("--models names all models, their directories and adapters: remove --model, --model-name and --adapters")
 	}
 	if err := c.Calls.Validate(); err != nil {
 		return err
@@ -192,7 +194,7 @@ func (c *Config) Check() error {
 // for the cards of a file.
 func (c *Config) card() models.Card {
 	card := models.Card{
-		Name: c.ModelName, Directory: c.Model, NoDownload: c.NoDownload, Workers: c.Worker, Policy: c.Policy, ToolFormat: c.ToolFormat,
+		Name: c.ModelName, Directory: c.Model, Adapters: c.Adapters, NoDownload: c.NoDownload, Workers: c.Worker, Policy: c.Policy, ToolFormat: c.ToolFormat,
 		Migrations: c.Migrations, MigrateAfter: c.MigrateAfter, FirstTokenMove: c.FirstTokenMove, Timers: c.Timers,
 		QueueStreams: c.QueueStreams, QueueTokens: c.QueueTokens, QueueOutage: c.QueueOutage, HandoverAbove: c.HandoverAbove, KV: c.KV,
 	}

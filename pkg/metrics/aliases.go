@@ -78,6 +78,13 @@ func (a aliaser) ofEngines(all []*dto.MetricFamily) []*dto.MetricFamily {
 			}
 		}
 	}
+	engines := map[string]bool{}
+	for _, l := range loads {
+		engines[l.Model] = true
+	}
+	if lora := a.pool.adapters(engines); len(loads) > 0 && lora != nil {
+		return []*dto.MetricFamily{caches, lora}
+	}
 	return []*dto.MetricFamily{caches}
 }
 

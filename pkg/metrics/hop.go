@@ -160,6 +160,27 @@ func (h *Hop) sum() (in, out totals, live int) {
 	return in, out, len(h.live)
 }
 
+// answers adds the models of the hop's streams to used, and those of live streams to live, except for
+// the models of engines. It looks at the streams only if there are others.
+func (h *Hop) answers(engines, used, live map[string]bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	others := false
+	for key := range h.models {
+		if !engines[key.model] && key.model != other {
+			used[key.model], others = true, true
+		}
+	}
+	if !others {
+		return
+	}
+	for s := range h.live {
+		if o := s.model.Load(); o != nil && used[o.model] {
+			live[o.model] = true
+		}
+	}
+}
+
 // Refused counts a request that did not become a stream.
 func (h *Hop) Refused(reason streamerr.Reason) {
 	if h != nil {
@@ -254,7 +275,7 @@ func (h *Hop) model(op Operation, name string) *modelOptions {
 	o := h.models[modelKey{op, name}]
 	if o == nil {
 		o = newModelOptions(append(h.gen(op), attribute.String("gen_ai.response.model", name)))
-		o.known = true
+		o.known, o.model = true, name
 		h.models[modelKey{op, name}] = o
 	}
 	return o
@@ -263,6 +284,7 @@ func (h *Hop) model(op Operation, name string) *modelOptions {
 // modelOptions has the labels of the streams of one model, which are made once.
 type modelOptions struct {
 	known                bool // the model is known
+	model                string
 	labels               []attribute.KeyValue
 	plain, input, output []metric.RecordOption
 }

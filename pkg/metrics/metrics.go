@@ -60,6 +60,7 @@ var runtimeMetrics = regexp.MustCompile(`^/sched/(latencies|pauses/total/gc):sec
 // producer of the metrics per message. The caller must call Close.
 func New(service string, push ...func(sdk.Producer) (sdk.Reader, error)) (*Metrics, error) {
 	m := &Metrics{registry: prometheus.NewRegistry()}
+	m.pool.hops = m.all
 	m.registry.MustRegister(
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.GoRuntimeMetricsRule{Matcher: runtimeMetrics})),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),

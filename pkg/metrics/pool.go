@@ -1,10 +1,13 @@
 package metrics
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -18,11 +21,14 @@ const (
 	vllmWaiting = "vllm:num_requests_waiting"
 	vllmKVUsage = "vllm:kv_cache_usage_perc"
 	vllmCache   = "vllm:cache_config_info"
+	vllmLoRA    = "vllm:lora_requests_info"
 )
 
 // A pool knows the loads of the engines and the queues of the process, which together are one member
 // of a pool of model servers.
 type pool struct {
+	hops func() []*Hop // of the process
+
 	mu      sync.Mutex // guards the following fields
 	engines []*engineLoad
 	queues  []*queueLoad
@@ -99,8 +105,28 @@ func (p *pool) Gather() ([]*dto.MetricFamily, error) {
 	if info := sum.cache(labels); info != nil {
 		all = append(all, gauge(vllmCache, "the blocks of the KV cache", 1, info))
 	}
+	if lora := p.adapters(map[string]bool{sum.Model: true}); lora != nil {
+		all = append(all, lora)
+	}
 	slices.SortFunc(all, compareNames)
 	return all, nil
+}
+
+// adapters returns vLLM's description of the adapters that answer now: the models of live streams that
+// are not those of the engines. It is nil as long as no adapter has answered; a picker keeps what it has
+// read until a later answer says otherwise. The value is the time, as in vLLM.
+func (p *pool) adapters(engines map[string]bool) *dto.MetricFamily {
+	used, live := map[string]bool{}, map[string]bool{}
+	for _, h := range p.hops() {
+		h.answers(engines, used, live)
+	}
+	if len(used) == 0 {
+		return nil
+	}
+	return gauge(vllmLoRA, "the adapters that answer, and the time", float64(time.Now().Unix()), []*dto.LabelPair{
+		{Name: proto.String("running_lora_adapters"), Value: proto.String(strings.Join(slices.Sorted(maps.Keys(live)), ","))},
+		{Name: proto.String("waiting_lora_adapters"), Value: proto.String("")},
+	})
 }
 
 // labels adds the label of the engine's model, if it is known.

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/whence-dev/whence/pkg/metrics"
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // pooled scrapes m as an endpoint picker does, and returns the families.
@@ -91,5 +92,37 @@ func TestUnknownCacheIsLeftOut(t *testing.T) {
 	}
 	if text := scrape(t, m); strings.Contains(text, "vllm:cache_config_info") || strings.Contains(text, "vllm:kv_cache_usage_perc") {
 		t.Error(text)
+	}
+}
+
+// TestPoolNamesTheAdaptersThatAnswer: the models of live streams that are not the engine's. Before the
+// first of them nothing is said, and after the last that there are none, because a picker keeps what it
+// has read.
+func TestPoolNamesTheAdaptersThatAnswer(t *testing.T) {
+	m := newMetrics(t)
+	if _, err := m.Hop("llm-worker/0", metrics.TextCompletion).Load(func() metrics.Load { return metrics.Load{Model: "m"} }); err != nil {
+		t.Fatal(err)
+	}
+	h := m.Hop("chat-service", metrics.Chat)
+	const name = "vllm:lora_requests_info"
+	waiting, base := begin(h), begin(h)
+	base.Started("m", 1)
+	if f := pooled(t, m)[name]; f != nil {
+		t.Error(f)
+	}
+	waiting.Started("poet", 1)
+	lawyer := begin(h)
+	lawyer.Started("lawyer", 1)
+	if labels := labelsOf(t, pooled(t, m)[name]); labels["running_lora_adapters"] != "lawyer,poet" {
+		t.Error(labels)
+	}
+	if text := scrape(t, m); !strings.Contains(text, `vllm:lora_requests_info{running_lora_adapters="lawyer,poet",waiting_lora_adapters=""}`) {
+		t.Error(text)
+	}
+	lawyer.End(streamerr.Completed, "engine")
+	waiting.End(streamerr.Completed, "engine")
+	f := pooled(t, m)[name]
+	if running, said := labelsOf(t, f)["running_lora_adapters"]; !said || running != "" || f.GetMetric()[0].GetGauge().GetValue() <= 0 {
+		t.Error(f)
 	}
 }
