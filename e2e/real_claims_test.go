@@ -207,6 +207,7 @@ func playLikely(t *testing.T, s *realServer) string {
 	w := s.whence()
 	prompt := w.rendered(t, short)
 	var refused []string
+	partly := false
 	for _, top := range []int{0, 5, 20} {
 		a := texted(prompt, "max_tokens", 20, "logprobs", top, "temperature", 0.7, "seed", 3)
 		r := w.postTo(t, "/v1/completions", with(a, "return_token_ids", true))
@@ -225,18 +226,38 @@ func playLikely(t *testing.T, s *realServer) string {
 			continue
 		}
 		for i := range want.likely {
-			if math.Abs(got.likely[i]-want.likely[i]) > 1e-3 || top > 0 && !likeTop(got.top[i], want.top[i]) {
+			partly = partly || top > 0 && !likeTop(got.top[i], want.top[i])
+			if math.Abs(got.likely[i]-want.likely[i]) > sameLogprob || top > 0 && !amongTop(got.top[i], want.top[i]) {
 				t.Errorf("logprobs %d, token %d: %v %v, and not %v %v", top, i, got.likely[i], got.top, want.likely[i], want.top)
 			}
 		}
 	}
+	found := exact
+	if partly {
+		found = "exact; likely tokens without a text of their own are left out"
+	}
 	switch len(refused) {
 	case 0:
-		return exact
+		return found
 	case 3:
 		return "not offered"
 	}
-	return exact + "; not offered: " + strings.Join(refused, ", ")
+	return found + "; not offered: " + strings.Join(refused, ", ")
+}
+
+// sameLogprob is how far a log-probability may be from another one of the same token: servers round, and the
+// second request finds its prompt cached.
+const sameLogprob = 3e-3
+
+// amongTop reports whether all known probabilities of a list are in another list.
+func amongTop(got, want map[string]float64) bool {
+	for _, p := range got {
+		near := func(q float64) bool { return math.Abs(p-q) <= sameLogprob }
+		if p > -9999 && !slices.ContainsFunc(slices.Collect(maps.Values(want)), near) {
+			return false
+		}
+	}
+	return len(got) > 0
 }
 
 // likeTop reports whether two lists of likely tokens have the same probabilities. Whence names tokens by
@@ -244,7 +265,7 @@ func playLikely(t *testing.T, s *realServer) string {
 func likeTop(got, want map[string]float64) bool {
 	a, b := slices.Sorted(maps.Values(got)), slices.Sorted(maps.Values(want))
 	for i := 1; i <= min(len(a), len(b)); i++ {
-		if math.Abs(a[len(a)-i]-b[len(b)-i]) > 1e-3 {
+		if math.Abs(a[len(a)-i]-b[len(b)-i]) > sameLogprob {
 			return false
 		}
 	}
@@ -265,15 +286,18 @@ func playOverflow(t *testing.T, s *realServer) string {
 func playLeaving(t *testing.T, s *realServer) string {
 	w := s.whence()
 	for range 3 {
-		l := w.open(t, greedy(long, "ignore_eos", true)).begun(t)
+		l := w.open(t, s.long()).begun(t)
 		l.close()
 		w.clientGone(t, l.id)
 		polltest.Eventually(t, "the worker has reported its story", func() bool { return w.why(t, l.id).State == "ended" })
 		story := w.why(t, l.id)
-		if last := story.Hops[len(story.Hops)-1]; story.Reason != "client_gone" || last.StopConfirmedMS == nil {
+		if last := story.Hops[len(story.Hops)-1]; story.Reason != "client_gone" || s.asks != (last.StopConfirmedMS == nil) {
 			t.Errorf("%+v", story)
 		}
 		w.probedIdle(t)
+	}
+	if s.asks {
+		return "it is asked, and does not tell"
 	}
 	return exact
 }

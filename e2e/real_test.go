@@ -60,19 +60,24 @@ type realServer struct {
 	t      *testing.T // of the sitting
 	addr   string     // host:port
 	worker []string   // flags of a worker beside it
+	asks   bool       // it does not tell whether it has stopped
+	// endless are the fields of an answer that does not end soon; nil means ignore_eos.
+	endless []any
 	// own returns the server's own answer to a text completion, without Whence.
 	own  func(t *testing.T, a ask) continuation
 	path *whence // one worker beside the server; nil until whence has started it
 }
 
 // columns are the servers, each over each of its APIs.
-func columns() []*column { return []*column{vllmOverHTTP, vllmOverGRPC} }
+func columns() []*column {
+	return []*column{vllmOverHTTP, vllmOverGRPC, llamaNative, llamaOverOpenAI, llamaOlder, ollamaNative, ollamaOverOpenAI}
+}
 
 // claims are the rows of the table, in its order.
 func claims() []*claim {
 	return []*claim{
-		recognised, greedyAnswers, sampled, likelyTokens, overflow, leaving,
-		killed, frozen, terminated, killedCore, frozenCore, takenOver,
+		recognised, greedyAnswers, sampled, likelyTokens, guides, ownVectors, overflow, crowded, leaving,
+		killed, frozen, terminated, killedCore, frozenCore, takenOver, lostServer, lostRunner,
 	}
 }
 

@@ -1,6 +1,8 @@
 """Serves a GGUF file with the llama.cpp of the package xllamacpp, until SIGTERM.
 
-    python llamacpp.py FILE CONTEXT      prints "listening on URL"; four requests share the context
+    python llamacpp.py FILE CONTEXT [embeddings]
+
+It prints "listening on URL". Four requests share the context. With "embeddings" it computes vectors, too.
 """
 
 import os
@@ -17,6 +19,9 @@ params.port = 0
 params.n_ctx = int(sys.argv[2])
 params.n_parallel = 4
 params.endpoint_metrics = True
+if "embeddings" in sys.argv[3:]:
+    params.embedding = True
+    params.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
 params.cpuparams.n_threads = 1
 params.cpuparams_batch.n_threads = 1
 server = xllamacpp.Server(params)

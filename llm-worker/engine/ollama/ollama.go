@@ -115,10 +115,11 @@ func (e *Engine) try(ctx context.Context, name string) (*beside.Upstream, error)
 		up.Capabilities.Prompt, up.Capabilities.Answer = llmv1.Form_FORM_TEXT, llmv1.Form_FORM_TEXT
 	}
 	describe(logprobsField)
-	up.Ask = func(_ context.Context, req *workerv1.TokenRequest) (beside.Call, error) { return e.ask(up, name, req) }
+	to := &served{name: name}
+	up.Ask = func(_ context.Context, req *workerv1.TokenRequest) (beside.Call, error) { return e.ask(up, to, req) }
 	req := beside.TrialRequest(e.trials.Prompt)
 	req.Sampling.Logprobs = new(uint32(0)) // older versions ignore it
-	c, err := e.ask(up, name, req)
+	c, err := e.ask(up, to, req)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +134,7 @@ func (e *Engine) try(ctx context.Context, name string) (*beside.Upstream, error)
 		return nil, beside.Fail(streamerr.Invalid, nil, "the server counted %d tokens of a prompt of %d: its model has another tokenizer than --model", read, len(req.GetPrompt()))
 	}
 	if failed == nil {
-		note, err := e.agree(ctx, up, name)
+		note, err := e.agree(ctx, up, to)
 		if err != nil {
 			return nil, err
 		}
@@ -145,6 +146,8 @@ func (e *Engine) try(ctx context.Context, name string) (*beside.Upstream, error)
 	}
 	if loaded, err := e.find(ctx, "/api/ps", name); err == nil && loaded.Context > 0 {
 		up.Context = min(up.Context, loaded.Context)
+	} else {
+		to.unbounded = true
 	}
 	e.logStops(ctx, name)
 	return up, failed
@@ -152,10 +155,10 @@ func (e *Engine) try(ctx context.Context, name string) (*beside.Upstream, error)
 
 // agree compares the worker's model files with the server's model, by the number of tokens of texts: Ollama
 // tells no more.
-func (e *Engine) agree(ctx context.Context, up *beside.Upstream, name string) (note string, err error) {
-	a := lexicon.Agreement{Model: e.model, Server: name, Loose: true}
+func (e *Engine) agree(ctx context.Context, up *beside.Upstream, to *served) (note string, err error) {
+	a := lexicon.Agreement{Model: e.model, Server: to.name, Loose: true}
 	return a.Count(ctx, func(ctx context.Context, text string, special bool) (lexicon.Spelling, error) {
-		c, err := e.ask(up, name, beside.TrialRequest(e.model.Tokenizer.Encode(text, special)))
+		c, err := e.ask(up, to, beside.TrialRequest(e.model.Tokenizer.Encode(text, special)))
 		if err == nil {
 			err = beside.Drain(ctx, c)
 		}

@@ -218,7 +218,7 @@ func TestRequestsHaveTheServersFields(t *testing.T) {
 			t.Fatal(r.Err)
 		}
 	}
-	always := map[string]any{"model": "tiny:latest", "prompt": "What is Whence?", "raw": true, "stream": true, "truncate": false, "shift": false}
+	always := map[string]any{"model": "tiny:latest", "prompt": "What is Whence?", "raw": true, "stream": true, "truncate": false}
 	for i, want := range []map[string]any{
 		{"format": map[string]any{"type": "object"}, "options": map[string]any{
 			"num_predict": 9.0, "temperature": 0.5, "top_p": 0.9, "top_k": 40.0, "min_p": 0.05, "repeat_penalty": 1.1, "repeat_last_n": 512.0,
@@ -244,6 +244,16 @@ func TestRequestsHaveTheServersFields(t *testing.T) {
 		if err := streamerr.As(r.Err); err.Reason != streamerr.Invalid || err.Param != "sampling."+field || len(f.requests()) != 2 {
 			t.Errorf("%s: %v", field, r.Err)
 		}
+	}
+}
+
+// TestAnswerEndsWhereAnUnknownContextEnds: Ollama would go on without the beginning of the prompt. Where the
+// context is known, no answer is longer, and the request has the same form as those of other clients.
+func TestAnswerEndsWhereAnUnknownContextEnds(t *testing.T) {
+	f := newFake(t, says(done))
+	f.context = 0
+	if r := besidetest.Read(t.Context(), f.start(t), ask(t, "What is Whence?", nil), nil); r.Err != nil || f.requests()[0]["shift"] != false {
+		t.Error(r.Err, f.requests())
 	}
 }
 

@@ -17,8 +17,8 @@ type generate struct {
 	Prompt   string          `json:"prompt"`
 	Raw      bool            `json:"raw"` // no template of Ollama's
 	Stream   bool            `json:"stream"`
-	Truncate bool            `json:"truncate"` // false: refuse what the context cannot hold
-	Shift    bool            `json:"shift"`    // false: end the answer where the context ends
+	Truncate bool            `json:"truncate"`        // false: refuse what the context cannot hold
+	Shift    *bool           `json:"shift,omitempty"` // see served
 	Format   json.RawMessage `json:"format,omitempty"`
 	Logprobs bool            `json:"logprobs,omitempty"`
 	Top      uint32          `json:"top_logprobs,omitempty"`
@@ -47,8 +47,17 @@ type call struct {
 	answer *answer
 }
 
-// ask returns the call of a request for Ollama's model name.
-func (e *Engine) ask(up *beside.Upstream, name string, req *workerv1.TokenRequest) (*call, error) {
+// A served is a model of Ollama's.
+type served struct {
+	name string
+	// unbounded reports that the length of the context is not known, so that answers may reach its end: then
+	// Ollama must not drop the beginning of the prompt for the rest. Otherwise "shift" is absent: Ollama loads a
+	// model anew when the next request has another value, which other clients do not send.
+	unbounded bool
+}
+
+// ask returns the call of a request for a model.
+func (e *Engine) ask(up *beside.Upstream, to *served, req *workerv1.TokenRequest) (*call, error) {
 	if err := up.Check(req); err != nil {
 		return nil, err
 	}
@@ -57,10 +66,13 @@ func (e *Engine) ask(up *beside.Upstream, name string, req *workerv1.TokenReques
 		return nil, err
 	}
 	s := up.Rest(req)
-	g := generate{Model: name, Prompt: text, Raw: true, Stream: true, Options: options{
+	g := generate{Model: to.name, Prompt: text, Raw: true, Stream: true, Options: options{
 		MaxTokens: s.GetMaxTokens(), Temperature: orOne(s.Temperature), TopP: orOne(s.TopP), TopK: s.GetTopK(), MinP: s.GetMinP(),
 		RepeatPenalty: orOne(s.RepetitionPenalty), RepeatLastN: up.PenaltyWindow(s), FrequencyPenalty: s.GetFrequencyPenalty(), PresencePenalty: s.GetPresencePenalty(),
 	}}
+	if to.unbounded {
+		g.Shift = new(false)
+	}
 	if s.Seed != nil {
 		g.Options.Seed = new(beside.Seed(*s.Seed))
 	}
