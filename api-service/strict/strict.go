@@ -16,6 +16,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/whence-dev/whence/internal/jsonscan"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -78,12 +79,12 @@ func Array(param string, raw json.RawMessage) ([]json.RawMessage, error) {
 
 // String parses a string.
 func String(param string, raw json.RawMessage) (string, error) {
-	if s := (scanner{text: raw}); s.quoted() && s.at == len(raw) {
-		if v, ok := unquote(raw); ok {
-			return v, nil
-		}
+	s := jsonscan.New(raw)
+	var v string
+	if s.Next() != '"' || !s.String(&v) || !s.End() {
+		return "", Mismatch(param, "a string", raw)
 	}
-	return "", Mismatch(param, "a string", raw)
+	return v, nil
 }
 
 // Member parses a string that an object must have.
@@ -193,7 +194,7 @@ func Fields(body []byte) (map[string]json.RawMessage, error) {
 		}
 		return fields, nil
 	}
-	if nested(body) {
+	if jsonscan.Nested(body) {
 		return nil, streamerr.New(streamerr.Invalid, "the values of the body nest deeper than %d", MaxNesting)
 	}
 	var fields map[string]json.RawMessage

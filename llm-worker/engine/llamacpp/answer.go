@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/internal/jsonscan"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/likely"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
@@ -30,12 +31,15 @@ type event struct {
 	Evaluated uint32   `json:"tokens_evaluated"` // of the prompt
 	Stop      bool     `json:"stop"`             // the last event
 	StopType  string   `json:"stop_type"`
-	Timings   *struct {
-		Cached *uint32 `json:"cache_n"`
-		Read   uint32  `json:"prompt_n"` // prompt tokens that were not cached
-	} `json:"timings"`
+	Timings   *timings `json:"timings"`
+
 	Probabilities []probability   `json:"completion_probabilities"`
 	Error         json.RawMessage `json:"error"`
+}
+
+type timings struct {
+	Cached *uint32 `json:"cache_n"`
+	Read   uint32  `json:"prompt_n"` // prompt tokens that were not cached
 }
 
 // A probability is a token with its log-probability.
@@ -76,8 +80,11 @@ func readEvent(data []byte) (*event, error) {
 		return nil, beside.Lost(nil, "ended the stream without its last event")
 	}
 	e := new(event)
-	if err := json.Unmarshal(data, e); err != nil {
-		return nil, beside.Broken(fmt.Errorf("an event is not a completion: %w", err))
+	if !e.scan(data) {
+		*e = event{}
+		if err := json.Unmarshal(data, e); err != nil {
+			return nil, beside.Broken(fmt.Errorf("an event is not a completion: %w", err))
+		}
 	}
 	switch {
 	case len(e.Error) > 0 && string(e.Error) != "null":
@@ -86,6 +93,49 @@ func readEvent(data []byte) (*event, error) {
 		return nil, beside.Broken(errors.New("an event does not count the tokens of the answer"))
 	}
 	return e, nil
+}
+
+// scan reads an event of the usual form into an empty one. What it accepts, encoding/json would read in the
+// same way; what it rejects, encoding/json has to read.
+func (e *event) scan(data []byte) bool {
+	s := jsonscan.New(data)
+	return s.Object(func(name []byte) bool {
+		switch string(name) {
+		case "content":
+			return s.String(&e.Text)
+		case "tokens":
+			return s.Uint32s(&e.IDs)
+		case "tokens_predicted":
+			return s.Int(&e.Predicted)
+		case "tokens_evaluated":
+			return s.Uint32(&e.Evaluated)
+		case "stop":
+			return s.Bool(&e.Stop)
+		case "stop_type":
+			return s.String(&e.StopType)
+		case "timings":
+			return jsonscan.Pointer(&s, &e.Timings, func(t *timings) bool { return t.scan(&s) })
+		case "completion_probabilities": // of few requests
+			return s.Value(&e.Probabilities)
+		case "error":
+			return s.Value(&e.Error)
+		default:
+			return s.Other(name)
+		}
+	}) && s.End()
+}
+
+func (t *timings) scan(s *jsonscan.Scanner) bool {
+	return s.Object(func(name []byte) bool {
+		switch string(name) {
+		case "cache_n":
+			return jsonscan.Pointer(s, &t.Cached, s.Uint32)
+		case "prompt_n":
+			return s.Uint32(&t.Read)
+		default:
+			return s.Other(name)
+		}
+	})
 }
 
 // cached returns the number of prompt tokens that the server found in its cache; nil if it does not say.

@@ -7,6 +7,7 @@ import (
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/jsonscan"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/likely"
@@ -48,11 +49,43 @@ type line struct {
 	Error      json.RawMessage `json:"error"`
 }
 
+// scan reads a line of the usual form into an empty one. What it accepts, encoding/json would read in the
+// same way; what it rejects, encoding/json has to read.
+func (l *line) scan(data []byte) bool {
+	s := jsonscan.New(data)
+	return s.Object(func(name []byte) bool {
+		switch string(name) {
+		case "response":
+			return jsonscan.Pointer(&s, &l.Text, func(p *lexicon.Part) bool {
+				text, ok := s.Raw()
+				return ok && p.UnmarshalJSON(text) == nil
+			})
+		case "done":
+			return s.Bool(&l.Done)
+		case "done_reason":
+			return s.String(&l.DoneReason)
+		case "prompt_eval_count":
+			return s.Uint32(&l.Prompt)
+		case "eval_count":
+			return s.Uint32(&l.Completion)
+		case "logprobs": // of few requests
+			return s.Value(&l.Logprobs)
+		case "error":
+			return s.Value(&l.Error)
+		default:
+			return s.Other(name)
+		}
+	}) && s.End()
+}
+
 // next returns the tokens and the ending of one line.
 func (a *answer) next(data []byte) ([]uint32, *llmv1.End, error) {
 	var l line
-	if err := json.Unmarshal(data, &l); err != nil {
-		return nil, nil, beside.Broken(fmt.Errorf("a line is not an answer: %w", err))
+	if !l.scan(data) {
+		l = line{}
+		if err := json.Unmarshal(data, &l); err != nil {
+			return nil, nil, beside.Broken(fmt.Errorf("a line is not an answer: %w", err))
+		}
 	}
 	switch {
 	case len(l.Error) > 0 && string(l.Error) != "null":

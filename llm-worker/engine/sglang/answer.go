@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/internal/jsonscan"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/likely"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
@@ -41,21 +42,64 @@ type answer struct {
 
 // An event is the data of one event of /generate. Its text is left out, because it repeats the ids.
 type event struct {
-	IDs  []uint32 `json:"output_ids"`
-	Meta *struct {
-		Finish *struct {
-			Type    string `json:"type"`
-			Message string `json:"message"`
-			Status  int    `json:"status_code"`
-		} `json:"finish_reason"`
-		Prompt     uint32  `json:"prompt_tokens"`
-		Completion uint32  `json:"completion_tokens"`
-		Cached     *uint32 `json:"cached_tokens"`
-
-		Logprobs []tokenLogprob   `json:"output_token_logprobs"`
-		Top      [][]tokenLogprob `json:"output_top_logprobs"`
-	} `json:"meta_info"`
+	IDs   []uint32        `json:"output_ids"`
+	Meta  *meta           `json:"meta_info"`
 	Error json.RawMessage `json:"error"`
+}
+
+type meta struct {
+	Finish     *finishReason `json:"finish_reason"`
+	Prompt     uint32        `json:"prompt_tokens"`
+	Completion uint32        `json:"completion_tokens"`
+	Cached     *uint32       `json:"cached_tokens"`
+
+	Logprobs []tokenLogprob   `json:"output_token_logprobs"`
+	Top      [][]tokenLogprob `json:"output_top_logprobs"`
+}
+
+type finishReason struct {
+	Type    string `json:"type"`
+	Message string `json:"message"`
+	Status  int    `json:"status_code"`
+}
+
+// scan reads an event of the usual form into an empty one. What it accepts, encoding/json would read in the
+// same way; what it rejects, encoding/json has to read.
+func (e *event) scan(data []byte) bool {
+	s := jsonscan.New(data)
+	return s.Object(func(name []byte) bool {
+		switch string(name) {
+		case "output_ids":
+			return s.Uint32s(&e.IDs)
+		case "meta_info":
+			return jsonscan.Pointer(&s, &e.Meta, func(m *meta) bool { return m.scan(&s) })
+		case "error":
+			return s.Value(&e.Error)
+		default:
+			return s.Other(name)
+		}
+	}) && s.End()
+}
+
+func (m *meta) scan(s *jsonscan.Scanner) bool {
+	return s.Object(func(name []byte) bool {
+		switch string(name) {
+		case "finish_reason":
+			return s.Value(&m.Finish)
+		case "prompt_tokens":
+			return s.Uint32(&m.Prompt)
+		case "completion_tokens":
+			return s.Uint32(&m.Completion)
+		case "cached_tokens":
+			return jsonscan.Pointer(s, &m.Cached, s.Uint32)
+		case "output_token_logprobs": // of few requests
+			return s.Value(&m.Logprobs)
+		case "output_top_logprobs":
+			return s.Value(&m.Top)
+		default:
+			return s.Other(name)
+		}
+	})
 }
 
 // next returns the tokens and the ending of one event; [DONE] carries the ending.
@@ -87,8 +131,11 @@ func (a *answer) closed(err error) ([]uint32, *llmv1.End, error) {
 // take returns the new tokens of one event.
 func (a *answer) take(data []byte) ([]uint32, error) {
 	var e event
-	if err := json.Unmarshal(data, &e); err != nil {
-		return nil, beside.Broken(fmt.Errorf("an event is not an answer: %w", err))
+	if !e.scan(data) {
+		e = event{}
+		if err := json.Unmarshal(data, &e); err != nil {
+			return nil, beside.Broken(fmt.Errorf("an event is not an answer: %w", err))
+		}
 	}
 	switch {
 	case len(e.Error) > 0 && string(e.Error) != "null":
