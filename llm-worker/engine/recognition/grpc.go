@@ -57,7 +57,15 @@ func overVLLM(ctx context.Context, conn *grpc.ClientConn) (*Server, error) {
 	s := &Server{Make: VLLM, Model: nameOf(info.GetServedModelName(), info.GetModelPath()), Root: clip(info.GetModelPath())}
 	s.Limits.Context, s.Limits.Metrics = int(info.GetMaxContextLength()), true
 	if loads, err := client.GetLoads(ctx, &vllmengine.GetLoadsRequest{}); err == nil {
-		s.Limits.count(overgrpc.Load(loads.GetLoads()), len(loads.GetLoads()))
+		s.Limits.count(overgrpc.Load(loads.GetLoads()), 1)
+	}
+	if server, err := client.GetServerInfo(ctx, &vllmengine.GetServerInfoRequest{}); err == nil {
+		l := &s.Limits
+		l.KVBlock, l.Reasoning = int(server.GetBlockSize()), clip(server.GetEngineReasoningParser())
+		l.Running = max(l.Running, int(server.GetMaxNumSeqs()))
+		if n := int(server.GetDataParallelSize()); n > 1 {
+			l.Ranks = n
+		}
 	}
 	return s, nil
 }

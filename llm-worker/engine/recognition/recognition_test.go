@@ -188,6 +188,10 @@ func (vllmService) GetLoads(context.Context, *vllmengine.GetLoadsRequest) (*vllm
 	return &vllmengine.GetLoadsResponse{Loads: []*vllmengine.SchedulerLoad{{MaxRunningRequests: 128, MaxTotalNumTokens: 838784}}}, nil
 }
 
+func (vllmService) GetServerInfo(context.Context, *vllmengine.GetServerInfoRequest) (*vllmengine.GetServerInfoResponse, error) {
+	return &vllmengine.GetServerInfoResponse{DataParallelSize: 2, BlockSize: 16, MaxNumSeqs: 128, EngineReasoningParser: "qwen3"}, nil
+}
+
 type sglangService struct {
 	sglangscheduler.UnimplementedSglangSchedulerServer
 }
@@ -205,7 +209,7 @@ func TestServicesOverGRPCAreRecognised(t *testing.T) {
 	}{
 		{serveGRPC(t, func(s *grpc.Server) { vllmengine.RegisterVllmEngineServer(s, vllmService{}) }), recognition.Server{
 			Make: recognition.VLLM, Engine: "vllm", Model: "acme/llama-9", Root: "/models/llama",
-			Limits: recognition.Limits{Context: 1024, Running: 128, KVTokens: 838784, Metrics: true},
+			Limits: recognition.Limits{Context: 1024, Running: 128, Ranks: 2, KVBlock: 16, KVTokens: 838784, Reasoning: "qwen3", Metrics: true},
 		}},
 		{serveGRPC(t, func(s *grpc.Server) { sglangscheduler.RegisterSglangSchedulerServer(s, sglangService{}) }), recognition.Server{
 			Make: recognition.SGLang, Engine: "sglang", Model: "/models/llama", Root: "/models/llama", Limits: recognition.Limits{Context: 2048, Metrics: true},

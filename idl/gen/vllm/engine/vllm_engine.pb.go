@@ -1197,6 +1197,110 @@ func (x *GetModelInfoResponse) GetEosTokenIds() []int32 {
 	return nil
 }
 
+type GetServerInfoRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetServerInfoRequest) Reset() {
+	*x = GetServerInfoRequest{}
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetServerInfoRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetServerInfoRequest) ProtoMessage() {}
+
+func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetServerInfoRequest.ProtoReflect.Descriptor instead.
+func (*GetServerInfoRequest) Descriptor() ([]byte, []int) {
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{17}
+}
+
+type GetServerInfoResponse struct {
+	state                 protoimpl.MessageState `protogen:"open.v1"`
+	DataParallelSize      int32                  `protobuf:"varint,9,opt,name=data_parallel_size,json=dataParallelSize,proto3" json:"data_parallel_size,omitempty"` // 1 without data parallelism
+	BlockSize             int32                  `protobuf:"varint,12,opt,name=block_size,json=blockSize,proto3" json:"block_size,omitempty"`                       // of the KV cache, in tokens
+	MaxNumSeqs            int32                  `protobuf:"varint,20,opt,name=max_num_seqs,json=maxNumSeqs,proto3" json:"max_num_seqs,omitempty"`
+	EngineReasoningParser string                 `protobuf:"bytes,23,opt,name=engine_reasoning_parser,json=engineReasoningParser,proto3" json:"engine_reasoning_parser,omitempty"`
+	unknownFields         protoimpl.UnknownFields
+	sizeCache             protoimpl.SizeCache
+}
+
+func (x *GetServerInfoResponse) Reset() {
+	*x = GetServerInfoResponse{}
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetServerInfoResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetServerInfoResponse) ProtoMessage() {}
+
+func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetServerInfoResponse.ProtoReflect.Descriptor instead.
+func (*GetServerInfoResponse) Descriptor() ([]byte, []int) {
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *GetServerInfoResponse) GetDataParallelSize() int32 {
+	if x != nil {
+		return x.DataParallelSize
+	}
+	return 0
+}
+
+func (x *GetServerInfoResponse) GetBlockSize() int32 {
+	if x != nil {
+		return x.BlockSize
+	}
+	return 0
+}
+
+func (x *GetServerInfoResponse) GetMaxNumSeqs() int32 {
+	if x != nil {
+		return x.MaxNumSeqs
+	}
+	return 0
+}
+
+func (x *GetServerInfoResponse) GetEngineReasoningParser() string {
+	if x != nil {
+		return x.EngineReasoningParser
+	}
+	return ""
+}
+
 type GetLoadsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1205,7 +1309,7 @@ type GetLoadsRequest struct {
 
 func (x *GetLoadsRequest) Reset() {
 	*x = GetLoadsRequest{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[17]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1217,7 +1321,7 @@ func (x *GetLoadsRequest) String() string {
 func (*GetLoadsRequest) ProtoMessage() {}
 
 func (x *GetLoadsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[17]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1230,7 +1334,7 @@ func (x *GetLoadsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLoadsRequest.ProtoReflect.Descriptor instead.
 func (*GetLoadsRequest) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{17}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{19}
 }
 
 type GetLoadsResponse struct {
@@ -1242,7 +1346,7 @@ type GetLoadsResponse struct {
 
 func (x *GetLoadsResponse) Reset() {
 	*x = GetLoadsResponse{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[18]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1254,7 +1358,7 @@ func (x *GetLoadsResponse) String() string {
 func (*GetLoadsResponse) ProtoMessage() {}
 
 func (x *GetLoadsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[18]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1267,7 +1371,7 @@ func (x *GetLoadsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLoadsResponse.ProtoReflect.Descriptor instead.
 func (*GetLoadsResponse) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{18}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetLoadsResponse) GetLoads() []*SchedulerLoad {
@@ -1293,7 +1397,7 @@ type SchedulerLoad struct {
 
 func (x *SchedulerLoad) Reset() {
 	*x = SchedulerLoad{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[19]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1305,7 +1409,7 @@ func (x *SchedulerLoad) String() string {
 func (*SchedulerLoad) ProtoMessage() {}
 
 func (x *SchedulerLoad) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[19]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1318,7 +1422,7 @@ func (x *SchedulerLoad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SchedulerLoad.ProtoReflect.Descriptor instead.
 func (*SchedulerLoad) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{19}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SchedulerLoad) GetDpRank() int32 {
@@ -1471,7 +1575,15 @@ const file_vllm_grpc_engine_vllm_engine_proto_rawDesc = "" +
 	"vocab_size\x18\x04 \x01(\rR\tvocabSize\x12*\n" +
 	"\x11served_model_name\x18\x06 \x01(\tR\x0fservedModelName\x12\"\n" +
 	"\reos_token_ids\x18\n" +
-	" \x03(\x05R\veosTokenIds\"\x11\n" +
+	" \x03(\x05R\veosTokenIds\"\x16\n" +
+	"\x14GetServerInfoRequest\"\xbe\x01\n" +
+	"\x15GetServerInfoResponse\x12,\n" +
+	"\x12data_parallel_size\x18\t \x01(\x05R\x10dataParallelSize\x12\x1d\n" +
+	"\n" +
+	"block_size\x18\f \x01(\x05R\tblockSize\x12 \n" +
+	"\fmax_num_seqs\x18\x14 \x01(\x05R\n" +
+	"maxNumSeqs\x126\n" +
+	"\x17engine_reasoning_parser\x18\x17 \x01(\tR\x15engineReasoningParser\"\x11\n" +
 	"\x0fGetLoadsRequest\"I\n" +
 	"\x10GetLoadsResponse\x125\n" +
 	"\x05loads\x18\x04 \x03(\v2\x1f.vllm.grpc.engine.SchedulerLoadR\x05loads\"\xa8\x02\n" +
@@ -1483,13 +1595,14 @@ const file_vllm_grpc_engine_vllm_engine_proto_rawDesc = "" +
 	"\x14max_total_num_tokens\x18\x06 \x01(\x05R\x11maxTotalNumTokens\x12\x1f\n" +
 	"\vtoken_usage\x18\a \x01(\x01R\n" +
 	"tokenUsage\x120\n" +
-	"\x14max_running_requests\x18\v \x01(\x05R\x12maxRunningRequests2\x97\x04\n" +
+	"\x14max_running_requests\x18\v \x01(\x05R\x12maxRunningRequests2\xf9\x04\n" +
 	"\n" +
 	"VllmEngine\x12S\n" +
 	"\bGenerate\x12!.vllm.grpc.engine.GenerateRequest\x1a\".vllm.grpc.engine.GenerateResponse0\x01\x12Z\n" +
 	"\vHealthCheck\x12$.vllm.grpc.engine.HealthCheckRequest\x1a%.vllm.grpc.engine.HealthCheckResponse\x12H\n" +
 	"\x05Abort\x12\x1e.vllm.grpc.engine.AbortRequest\x1a\x1f.vllm.grpc.engine.AbortResponse\x12]\n" +
-	"\fGetModelInfo\x12%.vllm.grpc.engine.GetModelInfoRequest\x1a&.vllm.grpc.engine.GetModelInfoResponse\x12Q\n" +
+	"\fGetModelInfo\x12%.vllm.grpc.engine.GetModelInfoRequest\x1a&.vllm.grpc.engine.GetModelInfoResponse\x12`\n" +
+	"\rGetServerInfo\x12&.vllm.grpc.engine.GetServerInfoRequest\x1a'.vllm.grpc.engine.GetServerInfoResponse\x12Q\n" +
 	"\bGetLoads\x12!.vllm.grpc.engine.GetLoadsRequest\x1a\".vllm.grpc.engine.GetLoadsResponse\x12\\\n" +
 	"\fGetTokenizer\x12%.vllm.grpc.engine.GetTokenizerRequest\x1a#.vllm.grpc.engine.GetTokenizerChunk0\x01B=Z;github.com/whence-dev/whence/idl/gen/vllm/engine;vllmengineb\x06proto3"
 
@@ -1505,54 +1618,58 @@ func file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP() []byte {
 	return file_vllm_grpc_engine_vllm_engine_proto_rawDescData
 }
 
-var file_vllm_grpc_engine_vllm_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_vllm_grpc_engine_vllm_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_vllm_grpc_engine_vllm_engine_proto_goTypes = []any{
-	(*GetTokenizerRequest)(nil),  // 0: vllm.grpc.engine.GetTokenizerRequest
-	(*GetTokenizerChunk)(nil),    // 1: vllm.grpc.engine.GetTokenizerChunk
-	(*SamplingParams)(nil),       // 2: vllm.grpc.engine.SamplingParams
-	(*ChoiceConstraint)(nil),     // 3: vllm.grpc.engine.ChoiceConstraint
-	(*TokenizedInput)(nil),       // 4: vllm.grpc.engine.TokenizedInput
-	(*GenerateRequest)(nil),      // 5: vllm.grpc.engine.GenerateRequest
-	(*GenerateResponse)(nil),     // 6: vllm.grpc.engine.GenerateResponse
-	(*GenerateStreamChunk)(nil),  // 7: vllm.grpc.engine.GenerateStreamChunk
-	(*OutputLogProbs)(nil),       // 8: vllm.grpc.engine.OutputLogProbs
-	(*TopLogProbs)(nil),          // 9: vllm.grpc.engine.TopLogProbs
-	(*GenerateComplete)(nil),     // 10: vllm.grpc.engine.GenerateComplete
-	(*HealthCheckRequest)(nil),   // 11: vllm.grpc.engine.HealthCheckRequest
-	(*HealthCheckResponse)(nil),  // 12: vllm.grpc.engine.HealthCheckResponse
-	(*AbortRequest)(nil),         // 13: vllm.grpc.engine.AbortRequest
-	(*AbortResponse)(nil),        // 14: vllm.grpc.engine.AbortResponse
-	(*GetModelInfoRequest)(nil),  // 15: vllm.grpc.engine.GetModelInfoRequest
-	(*GetModelInfoResponse)(nil), // 16: vllm.grpc.engine.GetModelInfoResponse
-	(*GetLoadsRequest)(nil),      // 17: vllm.grpc.engine.GetLoadsRequest
-	(*GetLoadsResponse)(nil),     // 18: vllm.grpc.engine.GetLoadsResponse
-	(*SchedulerLoad)(nil),        // 19: vllm.grpc.engine.SchedulerLoad
-	nil,                          // 20: vllm.grpc.engine.SamplingParams.LogitBiasEntry
+	(*GetTokenizerRequest)(nil),   // 0: vllm.grpc.engine.GetTokenizerRequest
+	(*GetTokenizerChunk)(nil),     // 1: vllm.grpc.engine.GetTokenizerChunk
+	(*SamplingParams)(nil),        // 2: vllm.grpc.engine.SamplingParams
+	(*ChoiceConstraint)(nil),      // 3: vllm.grpc.engine.ChoiceConstraint
+	(*TokenizedInput)(nil),        // 4: vllm.grpc.engine.TokenizedInput
+	(*GenerateRequest)(nil),       // 5: vllm.grpc.engine.GenerateRequest
+	(*GenerateResponse)(nil),      // 6: vllm.grpc.engine.GenerateResponse
+	(*GenerateStreamChunk)(nil),   // 7: vllm.grpc.engine.GenerateStreamChunk
+	(*OutputLogProbs)(nil),        // 8: vllm.grpc.engine.OutputLogProbs
+	(*TopLogProbs)(nil),           // 9: vllm.grpc.engine.TopLogProbs
+	(*GenerateComplete)(nil),      // 10: vllm.grpc.engine.GenerateComplete
+	(*HealthCheckRequest)(nil),    // 11: vllm.grpc.engine.HealthCheckRequest
+	(*HealthCheckResponse)(nil),   // 12: vllm.grpc.engine.HealthCheckResponse
+	(*AbortRequest)(nil),          // 13: vllm.grpc.engine.AbortRequest
+	(*AbortResponse)(nil),         // 14: vllm.grpc.engine.AbortResponse
+	(*GetModelInfoRequest)(nil),   // 15: vllm.grpc.engine.GetModelInfoRequest
+	(*GetModelInfoResponse)(nil),  // 16: vllm.grpc.engine.GetModelInfoResponse
+	(*GetServerInfoRequest)(nil),  // 17: vllm.grpc.engine.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil), // 18: vllm.grpc.engine.GetServerInfoResponse
+	(*GetLoadsRequest)(nil),       // 19: vllm.grpc.engine.GetLoadsRequest
+	(*GetLoadsResponse)(nil),      // 20: vllm.grpc.engine.GetLoadsResponse
+	(*SchedulerLoad)(nil),         // 21: vllm.grpc.engine.SchedulerLoad
+	nil,                           // 22: vllm.grpc.engine.SamplingParams.LogitBiasEntry
 }
 var file_vllm_grpc_engine_vllm_engine_proto_depIdxs = []int32{
 	3,  // 0: vllm.grpc.engine.SamplingParams.choice:type_name -> vllm.grpc.engine.ChoiceConstraint
-	20, // 1: vllm.grpc.engine.SamplingParams.logit_bias:type_name -> vllm.grpc.engine.SamplingParams.LogitBiasEntry
+	22, // 1: vllm.grpc.engine.SamplingParams.logit_bias:type_name -> vllm.grpc.engine.SamplingParams.LogitBiasEntry
 	4,  // 2: vllm.grpc.engine.GenerateRequest.tokenized:type_name -> vllm.grpc.engine.TokenizedInput
 	2,  // 3: vllm.grpc.engine.GenerateRequest.sampling_params:type_name -> vllm.grpc.engine.SamplingParams
 	7,  // 4: vllm.grpc.engine.GenerateResponse.chunk:type_name -> vllm.grpc.engine.GenerateStreamChunk
 	10, // 5: vllm.grpc.engine.GenerateResponse.complete:type_name -> vllm.grpc.engine.GenerateComplete
 	8,  // 6: vllm.grpc.engine.GenerateStreamChunk.output_logprobs:type_name -> vllm.grpc.engine.OutputLogProbs
 	9,  // 7: vllm.grpc.engine.OutputLogProbs.top_logprobs:type_name -> vllm.grpc.engine.TopLogProbs
-	19, // 8: vllm.grpc.engine.GetLoadsResponse.loads:type_name -> vllm.grpc.engine.SchedulerLoad
+	21, // 8: vllm.grpc.engine.GetLoadsResponse.loads:type_name -> vllm.grpc.engine.SchedulerLoad
 	5,  // 9: vllm.grpc.engine.VllmEngine.Generate:input_type -> vllm.grpc.engine.GenerateRequest
 	11, // 10: vllm.grpc.engine.VllmEngine.HealthCheck:input_type -> vllm.grpc.engine.HealthCheckRequest
 	13, // 11: vllm.grpc.engine.VllmEngine.Abort:input_type -> vllm.grpc.engine.AbortRequest
 	15, // 12: vllm.grpc.engine.VllmEngine.GetModelInfo:input_type -> vllm.grpc.engine.GetModelInfoRequest
-	17, // 13: vllm.grpc.engine.VllmEngine.GetLoads:input_type -> vllm.grpc.engine.GetLoadsRequest
-	0,  // 14: vllm.grpc.engine.VllmEngine.GetTokenizer:input_type -> vllm.grpc.engine.GetTokenizerRequest
-	6,  // 15: vllm.grpc.engine.VllmEngine.Generate:output_type -> vllm.grpc.engine.GenerateResponse
-	12, // 16: vllm.grpc.engine.VllmEngine.HealthCheck:output_type -> vllm.grpc.engine.HealthCheckResponse
-	14, // 17: vllm.grpc.engine.VllmEngine.Abort:output_type -> vllm.grpc.engine.AbortResponse
-	16, // 18: vllm.grpc.engine.VllmEngine.GetModelInfo:output_type -> vllm.grpc.engine.GetModelInfoResponse
-	18, // 19: vllm.grpc.engine.VllmEngine.GetLoads:output_type -> vllm.grpc.engine.GetLoadsResponse
-	1,  // 20: vllm.grpc.engine.VllmEngine.GetTokenizer:output_type -> vllm.grpc.engine.GetTokenizerChunk
-	15, // [15:21] is the sub-list for method output_type
-	9,  // [9:15] is the sub-list for method input_type
+	17, // 13: vllm.grpc.engine.VllmEngine.GetServerInfo:input_type -> vllm.grpc.engine.GetServerInfoRequest
+	19, // 14: vllm.grpc.engine.VllmEngine.GetLoads:input_type -> vllm.grpc.engine.GetLoadsRequest
+	0,  // 15: vllm.grpc.engine.VllmEngine.GetTokenizer:input_type -> vllm.grpc.engine.GetTokenizerRequest
+	6,  // 16: vllm.grpc.engine.VllmEngine.Generate:output_type -> vllm.grpc.engine.GenerateResponse
+	12, // 17: vllm.grpc.engine.VllmEngine.HealthCheck:output_type -> vllm.grpc.engine.HealthCheckResponse
+	14, // 18: vllm.grpc.engine.VllmEngine.Abort:output_type -> vllm.grpc.engine.AbortResponse
+	16, // 19: vllm.grpc.engine.VllmEngine.GetModelInfo:output_type -> vllm.grpc.engine.GetModelInfoResponse
+	18, // 20: vllm.grpc.engine.VllmEngine.GetServerInfo:output_type -> vllm.grpc.engine.GetServerInfoResponse
+	20, // 21: vllm.grpc.engine.VllmEngine.GetLoads:output_type -> vllm.grpc.engine.GetLoadsResponse
+	1,  // 22: vllm.grpc.engine.VllmEngine.GetTokenizer:output_type -> vllm.grpc.engine.GetTokenizerChunk
+	16, // [16:23] is the sub-list for method output_type
+	9,  // [9:16] is the sub-list for method input_type
 	9,  // [9:9] is the sub-list for extension type_name
 	9,  // [9:9] is the sub-list for extension extendee
 	0,  // [0:9] is the sub-list for field type_name
@@ -1584,7 +1701,7 @@ func file_vllm_grpc_engine_vllm_engine_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vllm_grpc_engine_vllm_engine_proto_rawDesc), len(file_vllm_grpc_engine_vllm_engine_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   21,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,12 +21,13 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	VllmEngine_Generate_FullMethodName     = "/vllm.grpc.engine.VllmEngine/Generate"
-	VllmEngine_HealthCheck_FullMethodName  = "/vllm.grpc.engine.VllmEngine/HealthCheck"
-	VllmEngine_Abort_FullMethodName        = "/vllm.grpc.engine.VllmEngine/Abort"
-	VllmEngine_GetModelInfo_FullMethodName = "/vllm.grpc.engine.VllmEngine/GetModelInfo"
-	VllmEngine_GetLoads_FullMethodName     = "/vllm.grpc.engine.VllmEngine/GetLoads"
-	VllmEngine_GetTokenizer_FullMethodName = "/vllm.grpc.engine.VllmEngine/GetTokenizer"
+	VllmEngine_Generate_FullMethodName      = "/vllm.grpc.engine.VllmEngine/Generate"
+	VllmEngine_HealthCheck_FullMethodName   = "/vllm.grpc.engine.VllmEngine/HealthCheck"
+	VllmEngine_Abort_FullMethodName         = "/vllm.grpc.engine.VllmEngine/Abort"
+	VllmEngine_GetModelInfo_FullMethodName  = "/vllm.grpc.engine.VllmEngine/GetModelInfo"
+	VllmEngine_GetServerInfo_FullMethodName = "/vllm.grpc.engine.VllmEngine/GetServerInfo"
+	VllmEngine_GetLoads_FullMethodName      = "/vllm.grpc.engine.VllmEngine/GetLoads"
+	VllmEngine_GetTokenizer_FullMethodName  = "/vllm.grpc.engine.VllmEngine/GetTokenizer"
 )
 
 // VllmEngineClient is the client API for VllmEngine service.
@@ -39,6 +40,8 @@ type VllmEngineClient interface {
 	// Abort ends requests, of whatever call.
 	Abort(ctx context.Context, in *AbortRequest, opts ...grpc.CallOption) (*AbortResponse, error)
 	GetModelInfo(ctx context.Context, in *GetModelInfoRequest, opts ...grpc.CallOption) (*GetModelInfoResponse, error)
+	// GetServerInfo does not exist in older versions.
+	GetServerInfo(ctx context.Context, in *GetServerInfoRequest, opts ...grpc.CallOption) (*GetServerInfoResponse, error)
 	// GetLoads answers for one data-parallel rank, with zeros before the first step.
 	GetLoads(ctx context.Context, in *GetLoadsRequest, opts ...grpc.CallOption) (*GetLoadsResponse, error)
 	// GetTokenizer sends a zip archive of the model's small files. Its messages are of another package at vLLM, which
@@ -103,6 +106,16 @@ func (c *vllmEngineClient) GetModelInfo(ctx context.Context, in *GetModelInfoReq
 	return out, nil
 }
 
+func (c *vllmEngineClient) GetServerInfo(ctx context.Context, in *GetServerInfoRequest, opts ...grpc.CallOption) (*GetServerInfoResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetServerInfoResponse)
+	err := c.cc.Invoke(ctx, VllmEngine_GetServerInfo_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *vllmEngineClient) GetLoads(ctx context.Context, in *GetLoadsRequest, opts ...grpc.CallOption) (*GetLoadsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetLoadsResponse)
@@ -142,6 +155,8 @@ type VllmEngineServer interface {
 	// Abort ends requests, of whatever call.
 	Abort(context.Context, *AbortRequest) (*AbortResponse, error)
 	GetModelInfo(context.Context, *GetModelInfoRequest) (*GetModelInfoResponse, error)
+	// GetServerInfo does not exist in older versions.
+	GetServerInfo(context.Context, *GetServerInfoRequest) (*GetServerInfoResponse, error)
 	// GetLoads answers for one data-parallel rank, with zeros before the first step.
 	GetLoads(context.Context, *GetLoadsRequest) (*GetLoadsResponse, error)
 	// GetTokenizer sends a zip archive of the model's small files. Its messages are of another package at vLLM, which
@@ -168,6 +183,9 @@ func (UnimplementedVllmEngineServer) Abort(context.Context, *AbortRequest) (*Abo
 }
 func (UnimplementedVllmEngineServer) GetModelInfo(context.Context, *GetModelInfoRequest) (*GetModelInfoResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetModelInfo not implemented")
+}
+func (UnimplementedVllmEngineServer) GetServerInfo(context.Context, *GetServerInfoRequest) (*GetServerInfoResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetServerInfo not implemented")
 }
 func (UnimplementedVllmEngineServer) GetLoads(context.Context, *GetLoadsRequest) (*GetLoadsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetLoads not implemented")
@@ -261,6 +279,24 @@ func _VllmEngine_GetModelInfo_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _VllmEngine_GetServerInfo_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetServerInfoRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(VllmEngineServer).GetServerInfo(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: VllmEngine_GetServerInfo_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(VllmEngineServer).GetServerInfo(ctx, req.(*GetServerInfoRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _VllmEngine_GetLoads_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetLoadsRequest)
 	if err := dec(in); err != nil {
@@ -308,6 +344,10 @@ var VllmEngine_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetModelInfo",
 			Handler:    _VllmEngine_GetModelInfo_Handler,
+		},
+		{
+			MethodName: "GetServerInfo",
+			Handler:    _VllmEngine_GetServerInfo_Handler,
 		},
 		{
 			MethodName: "GetLoads",
