@@ -202,7 +202,8 @@ func (c *Config) streamFlags(fs *flag.FlagSet) {
 // maxMaxBody bounds MaxBody, so that every request fits into the chat-service's message limit.
 const maxMaxBody = DefaultMaxBody
 
-// maxSocketMessage bounds a message of a WebSocket besides MaxBody, in bytes: several may wait.
+// maxSocketMessage bounds a message of a conversation over a WebSocket besides MaxBody, in bytes: several may
+// wait, also at the chat-service.
 const maxSocketMessage = 3 << 20
 
 // Validate checks c.

@@ -194,6 +194,49 @@ func TestBadMessagesLeaveADialogueUsable(t *testing.T) {
 	wantText(t, c, "two")
 }
 
+// TestLongMessagesOfADialogue: a message is as long as a body may be, and so is what the next one continues.
+// Long messages of one owner share memory: one that finds none is refused, and its dialogue stays usable.
+func TestLongMessagesOfADialogue(t *testing.T) {
+	url, _ := start(t, func(c *edge.Config) { c.MaxBody = edge.DefaultMaxBody })
+	long := `,"safety_identifier":"` + strings.Repeat("a", 5<<20) + `"`
+	c := dialogue(t, url)
+	create(c, "start m say one end x"+strings.Repeat(" ", 7<<19), "") // longer than what is kept without a share
+	first := wantText(t, c, "one")
+	create(c, "start m say two end x", long+previous(first.ID))
+	second := wantText(t, c, "two")
+
+	begun := wstest.Frame(wstest.Text, false, []byte(`{"type":"response.create"`+long))
+	var others []*wstest.Client
+	for range 4 {
+		other := dialogue(t, url)
+		other.Raw(begun)
+		others = append(others, other)
+	}
+	polltest.Eventually(t, "a refusal while four long messages arrive", func() bool {
+		create(c, "start m say more end x", long)
+		m, _ := receiveEnd(t, c)
+		if m.Type != "error" {
+			return false
+		}
+		if m.Status != http.StatusTooManyRequests {
+			t.Fatalf("%+v", m)
+		}
+		return true
+	})
+	create(c, "start m say short end x", "")
+	wantText(t, c, "short")
+	for _, other := range others {
+		other.Reset()
+	}
+	polltest.Eventually(t, "an answer after the four have gone", func() bool {
+		create(c, "start m say more end x", long)
+		m, _ := receiveEnd(t, c)
+		return m.Type == "response.completed"
+	})
+	create(c, "x", previous(second.ID)) // later responses have taken its place
+	wantRefused(t, c, http.StatusBadRequest, streamerr.CodePreviousNotFound, "previous_response_id")
+}
+
 func TestResponsesOfADialogueRunOneAfterAnother(t *testing.T) {
 	url, chat := start(t, nil)
 	c := dialogue(t, url)

@@ -17,7 +17,7 @@ import (
 func (e *Edge) prepareDialogues(g *gate.Gate) {
 	s := &e.dialogues
 	s.Name, s.Desk, s.Gate, s.Log, s.Run = e.hop.Name, e.desk, g, e.log, e.runTurn
-	s.Bounds, s.KeepAlive, s.MaxMessage, s.Lifetime = e.bounds(), e.config.KeepAlive, min(e.config.MaxBody, maxSocketMessage), cmp.Or(e.config.SocketLifetime, DefaultSocketLifetime)
+	s.Bounds, s.KeepAlive, s.MaxMessage, s.Lifetime = e.bounds(), e.config.KeepAlive, e.config.MaxBody, cmp.Or(e.config.SocketLifetime, DefaultSocketLifetime)
 	s.Live.Max = e.config.MaxStreams
 }
 
@@ -54,7 +54,7 @@ func (e *Edge) runTurn(conn context.Context, c *app.RequestContext, t *dialogue.
 		return err
 	}
 	defer r.finish(conn)
-	r.enter(t.Taken, func() {})
+	r.enter(t.Taken, t.Free)
 	t.Begin(ctx, in, r.leave)
 	t.End(ctx, r.drive(ctx, in, func(out *chatv1.GenerateResponse) error {
 		waits, err := t.Write(out)

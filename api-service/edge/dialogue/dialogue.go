@@ -102,7 +102,10 @@ func (s *Service) Handle(conn context.Context, c *app.RequestContext) {
 	d.client = clientconn.Take(c)
 	defer d.client.GiveBack()
 	d.client.Bound(s.Bounds, d.lose)
+	d.memory = func(size int64) (func(int64), error) { return s.Desk.Bodies.Share(exchange.Caller(conn).Owner, size) }
 	d.conn = shake.Accept(d.client, s.MaxMessage)
+	d.conn.Memory = d.memory
+	defer d.free()
 	session := d.conn.Serve(websocket.Rules{
 		Name: s.Name, Log: s.Log, KeepAlive: s.KeepAlive, Patience: s.Bounds.Client, Take: d.take, Lost: d.lose,
 	})
@@ -140,6 +143,7 @@ type dialogue struct {
 	client  *clientconn.Conn
 	conn    *websocket.Conn
 	waiting *stream.Inbox[websocket.Message]
+	memory  func(size int64) (shrink func(to int64), err error) // for long messages and conversations
 
 	mu    sync.Mutex // guards the following fields
 	leave func(cause *streamerr.Error)
@@ -152,8 +156,20 @@ type dialogue struct {
 
 // A memory is the conversation up to a response.
 type memory struct {
-	id    string // of the response; "" if there is none
-	items []json.RawMessage
+	id     string // of the response; "" if there is none
+	items  []json.RawMessage
+	shrink func(to int64) // returns the memory that a long conversation takes; nil if there is none
+}
+
+// freeMemory is the size from which a conversation takes memory of its owner, in bytes.
+const freeMemory = 3 << 20
+
+// forget forgets the conversation.
+func (d *dialogue) forget() {
+	if d.last.shrink != nil {
+		d.last.shrink(0)
+	}
+	d.last = memory{}
 }
 
 // lose ends the dialogue and its response, because the client has gone or has broken a rule.
@@ -189,18 +205,37 @@ func (d *dialogue) reads() bool {
 	return d.lost == nil || d.lost.Reason != streamerr.ClientGone && d.lost.Reason != streamerr.SlowReader
 }
 
+// free returns the memory of the dialogue and of messages that nobody answers any more.
+func (d *dialogue) free() {
+	d.forget()
+	d.waiting.Close()
+	for {
+		m, err := d.waiting.Next(context.Background())
+		if err != nil {
+			return
+		}
+		m.Free()
+	}
+}
+
 // take queues a message of the client, or refuses it.
 func (d *dialogue) take(m websocket.Message) *streamerr.Error {
-	if err := d.waiting.Put(m, len(m.Data)); err != nil {
-		d.refuse(stream.NewID(), &streamerr.Error{
+	why := m.Refused
+	if why == nil && d.waiting.Put(m, len(m.Data)) != nil {
+		m.Free()
+		why = &streamerr.Error{
 			Reason: streamerr.Overloaded, Message: "too many messages are waiting; wait for a response before you send another message", RetryAfter: retryAfter,
-		})
+		}
+	}
+	if why != nil {
+		d.refuse(stream.NewID(), why)
 	}
 	return nil
 }
 
 // answer runs the response that a message asks for.
 func (d *dialogue) answer(conn context.Context, c *app.RequestContext, m websocket.Message) {
+	defer m.Free()
 	t, err := d.turn(m)
 	if err == nil {
 		defer d.onLoss(nil)

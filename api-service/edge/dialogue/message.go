@@ -17,7 +17,7 @@ const create = "response.create"
 // turn parses a message of the client: a body of POST /v1/responses with a type. It returns a Turn
 // even with an error.
 func (d *dialogue) turn(m websocket.Message) (*Turn, error) {
-	t := &Turn{ID: cmp.Or(d.id, stream.NewID()), Generates: true, dialogue: d}
+	t := &Turn{ID: cmp.Or(d.id, stream.NewID()), Generates: true, dialogue: d, Free: m.Free}
 	d.id = ""
 	if m.Kind != websocket.Text {
 		return t, streamerr.New(streamerr.Invalid, "the message is binary; messages must be text")

@@ -26,6 +26,8 @@ type Turn struct {
 	// response.
 	ID   string
 	Body []byte
+	// Free returns the memory of Body, once it is no longer needed.
+	Free func()
 	// Generates is false for a turn that only prepares the next one: Prepare answers it.
 	Generates bool
 
@@ -169,7 +171,7 @@ func (t *Turn) tell(ctx context.Context, o rpc.Outcome, message []byte, code str
 }
 
 // remember stores in the dialogue the conversation with the answer, which is in the last event. A
-// conversation that is too long for a request is not stored.
+// conversation that is too long for a request, or for the memory of its owner, is not stored.
 func (t *Turn) remember() {
 	var last struct {
 		Response struct {
@@ -187,15 +189,23 @@ func (t *Turn) remember() {
 	for _, item := range all {
 		size += int64(len(item))
 	}
-	t.dialogue.last = memory{}
-	if size <= t.dialogue.service.MaxMessage {
-		t.dialogue.last = memory{last.Response.ID, all}
+	d := t.dialogue
+	d.forget()
+	shrink := func(int64) {}
+	if size > freeMemory {
+		var err error
+		if shrink, err = d.memory(size); err != nil {
+			return
+		}
+	}
+	if size <= d.service.MaxMessage {
+		d.last = memory{last.Response.ID, all, shrink}
 	}
 }
 
 // forget drops the memory if the failed turn has continued it.
 func (t *Turn) forget() {
 	if t.earlier != "" && t.earlier == t.dialogue.last.id {
-		t.dialogue.last = memory{}
+		t.dialogue.forget()
 	}
 }

@@ -36,6 +36,24 @@ type share struct {
 // take takes a share of the memory for a body of an owner. The share is returned when the request has
 // been passed on (Release), or its handlers have returned.
 func (b *Bodies) take(c *app.RequestContext, owner string, size int64) (*share, error) {
+	s, err := b.share(owner, size)
+	if err == nil {
+		c.Set(shareKey, s)
+	}
+	return s, err
+}
+
+// Share takes a share of the memory for a message of an owner, or for what is kept of it. shrink returns
+// what it does not need; it may be called more than once.
+func (b *Bodies) Share(owner string, size int64) (shrink func(to int64), err error) {
+	s, err := b.share(owner, size)
+	if err != nil {
+		return nil, err
+	}
+	return s.shrink, nil
+}
+
+func (b *Bodies) share(owner string, size int64) (*share, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.all+size > maxBodies || b.owned[owner]+size > maxOwned {
@@ -47,7 +65,6 @@ func (b *Bodies) take(c *app.RequestContext, owner string, size int64) (*share, 
 	s := &share{b, owner, size}
 	b.all += size
 	b.owned[owner] += size
-	c.Set(shareKey, s)
 	return s, nil
 }
 

@@ -31,6 +31,9 @@ type Conn struct {
 	in         *inbound
 	ws         *hertzws.Conn
 	maxMessage int64
+	// Memory takes memory for a message of up to that many bytes, or refuses it; shrink returns what is not
+	// needed. nil for no bound.
+	Memory func(size int64) (shrink func(to int64), err error)
 
 	mu     sync.Mutex // held while a control frame is written, which does not wait
 	closed bool       // a close frame is being sent, and nothing may follow it
@@ -77,7 +80,14 @@ func (i *inbound) SetWriteDeadline(time.Time) error { return nil }
 type Message struct {
 	Kind Opcode // Text or Binary
 	Data []byte
+	// Refused is why a long message was not read; nil for others.
+	Refused error
+
+	release func() // nil for a message that is not long
 }
+
+// freeMessage is the size from which a message needs memory of Conn.Memory, in bytes.
+const freeMessage = 2 << 20
 
 // A Fault is the reason why a client's messages have ended.
 type Fault struct {
@@ -93,14 +103,44 @@ func (c *Conn) Receive() (Message, *Fault) {
 	if err != nil {
 		return Message{}, c.fault(err)
 	}
-	data, err := io.ReadAll(r)
-	if err != nil {
-		return Message{}, c.fault(err)
+	m := Message{Kind: Opcode(kind)}
+	if m.Data, err = io.ReadAll(io.LimitReader(r, freeMessage)); err == nil && len(m.Data) == freeMessage {
+		err = c.readLong(&m, r)
 	}
-	if Opcode(kind) == Text && !utf8.Valid(data) {
+	switch {
+	case err != nil:
+		m.Free()
+		return Message{}, c.fault(err)
+	case m.Refused == nil && m.Kind == Text && !utf8.Valid(m.Data):
+		m.Free()
 		return Message{}, &Fault{Cause: streamerr.New(streamerr.Invalid, "a text message is not valid UTF-8"), Code: badText}
 	}
-	return Message{Opcode(kind), data}, nil
+	return m, nil
+}
+
+// readLong reads the rest of a long message, or skips it if there is no memory for it.
+func (c *Conn) readLong(m *Message, r io.Reader) error {
+	shrink := func(int64) {}
+	if c.Memory != nil {
+		var err error
+		if shrink, err = c.Memory(c.maxMessage); err != nil {
+			m.Data, m.Refused = nil, err
+			_, err = io.Copy(io.Discard, r)
+			return err
+		}
+	}
+	m.release = func() { shrink(0) }
+	rest, err := io.ReadAll(r)
+	m.Data = append(m.Data, rest...)
+	shrink(int64(len(m.Data)))
+	return err
+}
+
+// Free returns the memory of a message, once Data is no longer needed. It may be called more than once.
+func (m *Message) Free() {
+	if m.release != nil {
+		m.release()
+	}
 }
 
 // fault returns the Fault of an error of the library.
