@@ -295,7 +295,7 @@ func TestBadFilesAreRefusedByName(t *testing.T) {
 		{"config.json", "rope.scaling.factor is +Inf", meta("llama.rope.scaling.factor", huge)},
 		{"config.json", "sliding_window is +Inf", meta("llama.attention.sliding_window", huge)},
 		{"config.json", "llama.block_count is a list", meta("llama.block_count", []int32{1, 2})},
-		{"tokenizer.json", `pre-tokenizer "tekken"`, meta("tokenizer.ggml.pre", "tekken")},
+		{"tokenizer.json", `pre-tokenizer "viking"`, meta("tokenizer.ggml.pre", "viking")},
 		{"tokenizer.json", "4 tokens and 3 types", meta("tokenizer.ggml.token_type", []int32{1, 1, 1})},
 		{"tokenizer.json", "4 tokens and 0 types", meta("tokenizer.ggml.token_type", []float32{1, 1, 1, 3})},
 		{"tokenizer.model", "4 tokens and 0 scores", meta("tokenizer.ggml.model", "llama")},

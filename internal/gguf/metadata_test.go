@@ -121,7 +121,7 @@ func TestSentencePieceOfAFile(t *testing.T) {
 		want   []uint32
 	}{
 		{nil, "b aab", []uint32{1, 3, 5, 3, 7, 5}}, // aab is unused
-		{nil, "a|a", []uint32{1, 8, 10, 4}},
+		{nil, "a|a", []uint32{1, 8, 10, 8}},        // as behind a control token
 		{nil, "a</s>b", []uint32{1, 8, 2, 3, 5}},
 		{nil, "  a", []uint32{1, 3, 3, 8}},
 		{nil, "ca", []uint32{1, 3, 12, 4}},

@@ -1,10 +1,12 @@
 package gguf
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -40,6 +42,12 @@ type preTokenizer struct {
 const (
 	contractions = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|`
 	rest         = `| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+
+	// Words of camel case are split, and a slash may follow punctuation.
+	lower     = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+`
+	upper     = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*`
+	endings   = `(?i:'s|'t|'re|'ve|'m|'ll|'d)?`
+	slashRest = `| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 )
 
 var preTokenizers = map[string]preTokenizer{
@@ -47,7 +55,12 @@ var preTokenizers = map[string]preTokenizer{
 	"smollm":    {digits: true},
 	"qwen2":     {split: contractions + `\p{N}` + rest, nfc: true},
 	"llama-bpe": {split: contractions + `\p{N}{1,3}` + rest, ignoreMerges: true, bos: true},
+	"gpt-4o":    {split: lower + endings + "|" + upper + endings + `|\p{N}{1,3}` + slashRest},
+	"tekken":    {split: lower + "|" + upper + `|\p{N}` + slashRest, ignoreMerges: true, bos: true},
 }
+
+// samePreTokenizer has other names of the values above.
+var samePreTokenizer = map[string]string{"llama3": "llama-bpe", "llama-v3": "llama-bpe", "llama4": "gpt-4o", "deepseek-r1-qwen": "qwen2"}
 
 // vocabulary is the part of the metadata that describes tokens.
 type vocabulary struct {
@@ -62,8 +75,8 @@ func (m *model) vocabulary() (*vocabulary, error) {
 	var ok bool
 	switch kind, pre := h.text("tokenizer.ggml.model"), h.text("tokenizer.ggml.pre"); kind {
 	case byteLevel:
-		if v.pre, ok = preTokenizers[pre]; !ok {
-			return nil, fmt.Errorf("the pre-tokenizer %.64q is not supported, only gpt-2, smollm, qwen2 and llama-bpe: %w", pre, ErrTokenizer)
+		if v.pre, ok = preTokenizers[cmp.Or(samePreTokenizer[pre], pre)]; !ok {
+			return nil, fmt.Errorf("the pre-tokenizer %.64q is not supported, only gpt-2, gpt-4o, smollm, qwen2, llama-bpe and tekken: %w", pre, ErrTokenizer)
 		}
 	case sentencePiece:
 		v.pre.bos = true
@@ -199,8 +212,24 @@ func (m *model) tokenizerConfig() ([]byte, error) {
 		}
 		_, begins := c["bos_token"]
 		c["add_bos_token"], c["add_eos_token"] = begins && flag("add_bos_token", true), flag("add_eos_token", false)
+		c["added_tokens_decoder"] = m.userTokens()
 	}
 	return json.Marshal(c)
+}
+
+// userTokens returns the tokens that are found in a text before its pieces are joined.
+func (m *model) userTokens() map[string]component {
+	v, err := m.vocabulary()
+	if err != nil {
+		return nil // as tokenizer.model reports
+	}
+	added := map[string]component{}
+	for id, kind := range v.types {
+		if kind == userToken {
+			added[strconv.Itoa(id)] = component{"content": v.tokens[id], "special": false}
+		}
+	}
+	return added
 }
 
 // ends are the control tokens that end an answer in the formats of well-known models, for files whose

@@ -105,7 +105,7 @@ func TestOllamasWithoutEnoughAreRefused(t *testing.T) {
 	for want, change := range map[string]map[string]any{
 		ErrNoTemplate.Error():       {chatTemplate: nil},
 		"no tokenizer.ggml.tokens":  {"tokenizer.ggml.tokens": nil}, // as without verbose
-		"the pre-tokenizer":         {"tokenizer.ggml.pre": "tekken"},
+		"the pre-tokenizer":         {"tokenizer.ggml.pre": "viking"},
 		"no tokenizer.ggml.merges":  {"tokenizer.ggml.merges": nil},
 		`tokenizer "bert" is not`:   {"tokenizer.ggml.model": "bert"},
 		"neither texts nor numbers": {"tokenizer.ggml.tokens": []any{1, "a"}},
