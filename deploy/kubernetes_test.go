@@ -202,7 +202,7 @@ func TestKustomizeBuilds(t *testing.T) {
 	for dir, want := range map[string][]string{
 		"kubernetes/base":          {"image: " + registry + "/llm-worker:" + version(t), "namespace: whence", "app.kubernetes.io/part-of: whence"},
 		poolDir + "/base":          {"image: " + registry + "/whence:" + version(t), "kind: InferencePool", "--pool-metrics"},
-		poolDir + "/vllm":          {"--engine=vllm", "nvidia.com/gpu", "--pool-metrics", "kind: HTTPRoute"},
+		poolDir + "/vllm":          {"--upstream=http://127.0.0.1:8000", "--port=8000", "nvidia.com/gpu", "--pool-metrics", "kind: HTTPRoute"},
 		"kubernetes/overlays/vllm": {"--engine=vllm", "nvidia.com/gpu", "image: " + registry + "/chat-service:" + version(t), "readOnlyRootFilesystem: true"},
 	} {
 		out, err := exec.Command(tool, "build", dir).CombinedOutput()
