@@ -302,8 +302,9 @@ struct WorkerInfo {
   // Why the worker takes no streams, for people, such as a fault of its server; empty while it
   // takes them. Names no addresses, because clients may read it.
   20: string problem
-  // The server that generates, for people: its make and version, its limits, and where the model's
-  // files come from; empty if the worker generates, or has not asked. Names no addresses.
+  // The server that generates, for people: its make and version, its limits, where the model's files
+  // come from, and what a trial has found that it does not do; empty if the worker generates, or has not
+  // asked. Names no addresses.
   21: string server
 }
 

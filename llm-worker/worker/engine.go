@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"slices"
+	"strings"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/internal/gguf"
@@ -100,7 +101,8 @@ func newEngine(c *Config, hop *metrics.Hop, log *slog.Logger) (*engine, error) {
 	e.model = name
 	e.info = func() *llmv1.WorkerInfo {
 		i := info()
-		i.OwnedBy, i.ModelChecksum, i.KvEvents, i.Role, i.Server = owner, sum, e.held != nil, roles[c.Role], c.Server
+		i.OwnedBy, i.ModelChecksum, i.KvEvents, i.Role = owner, sum, e.held != nil, roles[c.Role]
+		i.Server = strings.Trim(c.Server+"; "+i.Server, "; ")
 		return i
 	}
 	return e, nil

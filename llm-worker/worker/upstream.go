@@ -276,6 +276,7 @@ func (c *Config) upstreamed(e upstreamEngine, config *beside.Config, hop *metric
 				info.Model, info.ContextLength, info.VocabSize, info.EosTokenIds = up.Name, uint32(up.Context), uint32(up.Vocab), up.EOS
 				info.Capabilities, info.Resumes = up.Capabilities, up.Resumes
 				info.Embeds = up.AskEmbed != nil
+				info.Server = strings.Join(up.Notes, "; ")
 			}
 			return info
 		},

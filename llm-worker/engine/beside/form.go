@@ -21,9 +21,11 @@ type FormTrial struct {
 	Upstream *Upstream
 	Ask      func(ctx context.Context, req *workerv1.TokenRequest) (Call, error)
 	Prompt   []uint32
-	// Text returns the text of token ids; nil if the worker has no tokenizer: the trial then does not see
-	// whether a guide was obeyed.
+	// Text returns the text of token ids; nil if the worker has no tokenizer: an answer with a guide is then
+	// compared with one without it.
 	Text func(ids []uint32) string
+	// Parser returns the name of the server's reasoning parser, if the server tells it; it may be nil.
+	Parser func(ctx context.Context) string
 }
 
 // Try returns an error only if the server has failed, or was too busy: the trial is then not over.
@@ -165,18 +167,36 @@ func (t *FormTrial) tryGuide(ctx context.Context, g *llmv1.Guide, want string) (
 	switch {
 	case isRefusal(err):
 		return err, nil
-	case err != nil || t.Text == nil:
+	case err != nil:
 		return nil, err
+	case t.Text != nil:
+		if got := t.Text(ids); !follows(got, want) {
+			return t.ignored(ctx, fmt.Sprintf("it was asked for %s alone, and answered %q", want, Clip(got, 48))), nil
+		}
+		return nil, nil
 	}
-	if got := t.Text(ids); !follows(got, want) {
-		return streamerr.New(streamerr.EngineFailed, "it was asked for %s alone, and answered %q. %s", want, Clip(got, 48), ParserAdvice), nil
+	req.Sampling.Guide = nil
+	free, err := t.answer(ctx, req)
+	switch {
+	case err != nil && !isRefusal(err):
+		return nil, err
+	case err == nil && slices.Equal(ids, free):
+		return t.ignored(ctx, "its answer is the same with a guide and without"), nil
 	}
 	return nil, nil
 }
 
-// ParserAdvice tells the operator of a server that ignores guides what to do.
-const ParserAdvice = "A server with a reasoning parser applies a guide only after the reasoning. Start vLLM with " +
-	`--structured-outputs-config '{"enable_in_reasoning":true}', or without --reasoning-parser, which Whence does not need`
+// ignored describes a server that ignored a guide, and what its operator can do.
+func (t *FormTrial) ignored(ctx context.Context, how string) error {
+	parser := "a reasoning parser"
+	if t.Parser != nil {
+		if name := t.Parser(ctx); name != "" {
+			parser = fmt.Sprintf("a reasoning parser, such as its %q,", Clip(name, 32))
+		}
+	}
+	return streamerr.New(streamerr.EngineFailed, "%s. A server with %s applies a guide only after the reasoning. Start vLLM with "+
+		`--structured-outputs-config '{"enable_in_reasoning":true}', or without --reasoning-parser, which Whence does not need`, how, parser)
+}
 
 // follows reports whether an answer, which may be cut, is the wanted JSON, with white space.
 func follows(got, want string) bool {

@@ -53,9 +53,14 @@ func TestFormsGoToVersionsThatKnowThem(t *testing.T) {
 				} `json:"sampling_params"`
 			}
 			_ = json.NewDecoder(r.Body).Decode(&asked)
-			tag.Store(new(asked.Sampling.Tag + asked.Sampling.Schema))
+			guide := asked.Sampling.Tag + asked.Sampling.Schema
+			tag.Store(&guide)
 			w.Header().Set("Content-Type", "text/event-stream")
-			fmt.Fprint(w, "data: {\"output_ids\":[7],\"meta_info\":{\"finish_reason\":{\"type\":\"length\",\"length\":1},\"prompt_tokens\":3,\"completion_tokens\":1}}\n\ndata: [DONE]\n\n")
+			token := 7
+			if guide != "" {
+				token = 8 // it enforces guides
+			}
+			fmt.Fprintf(w, "data: {\"output_ids\":[%d],\"meta_info\":{\"finish_reason\":{\"type\":\"length\",\"length\":1},\"prompt_tokens\":3,\"completion_tokens\":1}}\n\ndata: [DONE]\n\n", token)
 		})
 		server := httptest.NewServer(mux)
 		e, err := sglang.New(sglang.Options{Options: beside.Options{Upstream: server.URL, MaxRunning: 2}}, &beside.Config{Vocab: besidetest.Vocab})

@@ -107,6 +107,12 @@ func (s *scheduler) try(ctx context.Context, info *sglangscheduler.GetModelInfoR
 	up.Ask = func(ctx context.Context, req *workerv1.TokenRequest) (beside.Call, error) {
 		return s.ask(ctx, up, nil, req)
 	}
+	if s.files != nil {
+		a := lexicon.Agreement{Model: s.files, Server: up.Name}
+		if err := a.FitsInto(int(info.GetVocabSize())); err != nil {
+			return nil, err
+		}
+	}
 	if err := overgrpc.Ask(ctx, beside.TryTimeout, s.check); err != nil {
 		return up, err
 	}

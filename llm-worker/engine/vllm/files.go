@@ -24,10 +24,18 @@ func Files(ctx context.Context, upstream string, store hub.Store) (path string, 
 		return "", err
 	}
 	defer conn.Close() //nolint:errcheck // the answer is complete
-	var archive []byte
-	var sum string
+	archive, sum, err := archive(ctx, vllmengine.NewVllmEngineClient(conn))
+	if err != nil {
+		return "", err
+	}
+	return store.SaveArchive(archive, sum)
+}
+
+// archive asks a vLLM for the files of its model, as a zip archive, and its SHA-256. A vLLM that was started with a
+// hub id has none.
+func archive(ctx context.Context, client vllmengine.VllmEngineClient) (archive []byte, sum string, err error) {
 	err = overgrpc.Ask(ctx, filesTimeout, func(ctx context.Context) error {
-		chunks, err := vllmengine.NewVllmEngineClient(conn).GetTokenizer(ctx, &vllmengine.GetTokenizerRequest{})
+		chunks, err := client.GetTokenizer(ctx, &vllmengine.GetTokenizerRequest{})
 		if err != nil {
 			return err
 		}
@@ -48,8 +56,5 @@ func Files(ctx context.Context, upstream string, store hub.Store) (path string, 
 			}
 		}
 	})
-	if err != nil {
-		return "", err
-	}
-	return store.SaveArchive(archive, sum)
+	return archive, sum, err
 }

@@ -101,11 +101,25 @@ func (e *Engine) try(ctx context.Context, info *vllmengine.GetModelInfoResponse)
 	}
 	up.Resumes, up.Capabilities = true, features.VLLM.Capabilities()
 	up.Ask = func(ctx context.Context, req *workerv1.TokenRequest) (beside.Call, error) { return e.ask(ctx, up, req) }
+	if up.Notes, err = e.agree(ctx, up, int(info.GetVocabSize())); err != nil {
+		return nil, err
+	}
 	if err := beside.TryPlain(ctx, up.Ask, e.trials.Prompt); err != nil {
 		return up, err
 	}
-	form := beside.FormTrial{Upstream: up, Ask: up.Ask, Prompt: e.trials.Prompt, Text: e.files.Texts()}
+	form := beside.FormTrial{Upstream: up, Ask: up.Ask, Prompt: e.trials.Prompt, Text: e.files.Texts(), Parser: e.parser}
 	return up, form.Try(ctx)
+}
+
+// parser returns the name of the server's reasoning parser; "" if there is none, or an older server does not
+// tell.
+func (e *Engine) parser(ctx context.Context) (name string) {
+	_ = overgrpc.Ask(ctx, beside.AskTimeout, func(ctx context.Context) error {
+		info, err := e.client.GetServerInfo(ctx, &vllmengine.GetServerInfoRequest{})
+		name = info.GetEngineReasoningParser()
+		return err
+	})
+	return name
 }
 
 // load is a beside.LoadReader. Older versions of vLLM's service do not report the size of the KV cache
@@ -172,11 +186,12 @@ func sampling(s *llmv1.Sampling) (*vllmengine.SamplingParams, error) {
 	return p, constrain(p, s.GetGuide())
 }
 
-// constrain sets the simplest constraint that can express a guide.
+// constrain sets the simplest constraint that can express a guide, which itself says where reasoning ends.
 func constrain(p *vllmengine.SamplingParams, g *llmv1.Guide) error {
 	if g == nil {
 		return nil
 	}
+	p.GrammarFromFirstToken = true
 	if schema, ok := guided.Schema(g); ok {
 		p.Constraint = &vllmengine.SamplingParams_JsonSchema{JsonSchema: schema}
 		return nil

@@ -133,12 +133,14 @@ type SamplingParams struct {
 	//	*SamplingParams_JsonSchema
 	//	*SamplingParams_StructuralTag
 	//	*SamplingParams_Choice
-	Constraint    isSamplingParams_Constraint `protobuf_oneof:"constraint"`
-	Logprobs      *int32                      `protobuf:"varint,22,opt,name=logprobs,proto3,oneof" json:"logprobs,omitempty"` // top tokens at each position, the sampled one counted among them
-	Seed          *int32                      `protobuf:"varint,24,opt,name=seed,proto3,oneof" json:"seed,omitempty"`
-	LogitBias     map[int32]float32           `protobuf:"bytes,26,rep,name=logit_bias,json=logitBias,proto3" json:"logit_bias,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"fixed32,2,opt,name=value"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Constraint isSamplingParams_Constraint `protobuf_oneof:"constraint"`
+	Logprobs   *int32                      `protobuf:"varint,22,opt,name=logprobs,proto3,oneof" json:"logprobs,omitempty"` // top tokens at each position, the sampled one counted among them
+	Seed       *int32                      `protobuf:"varint,24,opt,name=seed,proto3,oneof" json:"seed,omitempty"`
+	LogitBias  map[int32]float32           `protobuf:"bytes,26,rep,name=logit_bias,json=logitBias,proto3" json:"logit_bias,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"fixed32,2,opt,name=value"`
+	// The constraint applies from the first token, whatever reasoning parser there is. Older servers ignore it.
+	GrammarFromFirstToken bool `protobuf:"varint,28,opt,name=grammar_from_first_token,json=grammarFromFirstToken,proto3" json:"grammar_from_first_token,omitempty"`
+	unknownFields         protoimpl.UnknownFields
+	sizeCache             protoimpl.SizeCache
 }
 
 func (x *SamplingParams) Reset() {
@@ -310,6 +312,13 @@ func (x *SamplingParams) GetLogitBias() map[int32]float32 {
 	return nil
 }
 
+func (x *SamplingParams) GetGrammarFromFirstToken() bool {
+	if x != nil {
+		return x.GrammarFromFirstToken
+	}
+	return false
+}
+
 type isSamplingParams_Constraint interface {
 	isSamplingParams_Constraint()
 }
@@ -427,6 +436,7 @@ type GenerateRequest struct {
 	// Types that are valid to be assigned to Input:
 	//
 	//	*GenerateRequest_Tokenized
+	//	*GenerateRequest_Text
 	Input          isGenerateRequest_Input `protobuf_oneof:"input"`
 	SamplingParams *SamplingParams         `protobuf:"bytes,4,opt,name=sampling_params,json=samplingParams,proto3" json:"sampling_params,omitempty"`
 	Stream         bool                    `protobuf:"varint,5,opt,name=stream,proto3" json:"stream,omitempty"`
@@ -487,6 +497,15 @@ func (x *GenerateRequest) GetTokenized() *TokenizedInput {
 	return nil
 }
 
+func (x *GenerateRequest) GetText() string {
+	if x != nil {
+		if x, ok := x.Input.(*GenerateRequest_Text); ok {
+			return x.Text
+		}
+	}
+	return ""
+}
+
 func (x *GenerateRequest) GetSamplingParams() *SamplingParams {
 	if x != nil {
 		return x.SamplingParams
@@ -509,7 +528,13 @@ type GenerateRequest_Tokenized struct {
 	Tokenized *TokenizedInput `protobuf:"bytes,2,opt,name=tokenized,proto3,oneof"`
 }
 
+type GenerateRequest_Text struct {
+	Text string `protobuf:"bytes,3,opt,name=text,proto3,oneof"`
+}
+
 func (*GenerateRequest_Tokenized) isGenerateRequest_Input() {}
+
+func (*GenerateRequest_Text) isGenerateRequest_Input() {}
 
 type GenerateResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1482,7 +1507,7 @@ const file_vllm_grpc_engine_vllm_engine_proto_rawDesc = "" +
 	"\x13GetTokenizerRequest\"?\n" +
 	"\x11GetTokenizerChunk\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x12\x16\n" +
-	"\x06sha256\x18\x02 \x01(\tR\x06sha256\"\xa8\x06\n" +
+	"\x06sha256\x18\x02 \x01(\tR\x06sha256\"\xe1\x06\n" +
 	"\x0eSamplingParams\x12%\n" +
 	"\vtemperature\x18\x01 \x01(\x02H\x01R\vtemperature\x88\x01\x01\x12\x13\n" +
 	"\x05top_p\x18\x02 \x01(\x02R\x04topP\x12\x13\n" +
@@ -1506,7 +1531,8 @@ const file_vllm_grpc_engine_vllm_engine_proto_rawDesc = "" +
 	"\blogprobs\x18\x16 \x01(\x05H\x03R\blogprobs\x88\x01\x01\x12\x17\n" +
 	"\x04seed\x18\x18 \x01(\x05H\x04R\x04seed\x88\x01\x01\x12N\n" +
 	"\n" +
-	"logit_bias\x18\x1a \x03(\v2/.vllm.grpc.engine.SamplingParams.LogitBiasEntryR\tlogitBias\x1a<\n" +
+	"logit_bias\x18\x1a \x03(\v2/.vllm.grpc.engine.SamplingParams.LogitBiasEntryR\tlogitBias\x127\n" +
+	"\x18grammar_from_first_token\x18\x1c \x01(\bR\x15grammarFromFirstToken\x1a<\n" +
 	"\x0eLogitBiasEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\x05R\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x02R\x05value:\x028\x01B\f\n" +
@@ -1519,11 +1545,12 @@ const file_vllm_grpc_engine_vllm_engine_proto_rawDesc = "" +
 	"\x10ChoiceConstraint\x12\x18\n" +
 	"\achoices\x18\x01 \x03(\tR\achoices\"-\n" +
 	"\x0eTokenizedInput\x12\x1b\n" +
-	"\tinput_ids\x18\x02 \x03(\rR\binputIds\"\xde\x01\n" +
+	"\tinput_ids\x18\x02 \x03(\rR\binputIds\"\xf4\x01\n" +
 	"\x0fGenerateRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12@\n" +
-	"\ttokenized\x18\x02 \x01(\v2 .vllm.grpc.engine.TokenizedInputH\x00R\ttokenized\x12I\n" +
+	"\ttokenized\x18\x02 \x01(\v2 .vllm.grpc.engine.TokenizedInputH\x00R\ttokenized\x12\x14\n" +
+	"\x04text\x18\x03 \x01(\tH\x00R\x04text\x12I\n" +
 	"\x0fsampling_params\x18\x04 \x01(\v2 .vllm.grpc.engine.SamplingParamsR\x0esamplingParams\x12\x16\n" +
 	"\x06stream\x18\x05 \x01(\bR\x06streamB\a\n" +
 	"\x05input\"\x9f\x01\n" +
@@ -1687,6 +1714,7 @@ func file_vllm_grpc_engine_vllm_engine_proto_init() {
 	}
 	file_vllm_grpc_engine_vllm_engine_proto_msgTypes[5].OneofWrappers = []any{
 		(*GenerateRequest_Tokenized)(nil),
+		(*GenerateRequest_Text)(nil),
 	}
 	file_vllm_grpc_engine_vllm_engine_proto_msgTypes[6].OneofWrappers = []any{
 		(*GenerateResponse_Chunk)(nil),

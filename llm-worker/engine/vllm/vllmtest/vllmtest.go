@@ -53,9 +53,18 @@ func Dialect() besidetest.Dialect {
 			return m
 		},
 		Loads:         true,
-		More:          map[string]func(*besidetest.Server) besidetest.Message{"GetLoads": besidetest.Loads},
+		More:          map[string]func(*besidetest.Server) besidetest.Message{"GetLoads": besidetest.Loads, "GetServerInfo": serverInfo},
 		AbortedFinish: "abort",
 	}
+}
+
+// serverInfo is the answer to GetServerInfo. A server that ignores guides has a reasoning parser.
+func serverInfo(s *besidetest.Server) besidetest.Message {
+	m := besidetest.Message(nil).AddText(5, "vllm-grpc")
+	if s.Void.Load() {
+		return m.AddText(23, "qwen3").AddText(24, "after_reasoning")
+	}
+	return m.AddText(24, "first_token")
 }
 
 // tops returns the first n of vLLM's list for a token: the token itself, and then the likeliest others.
@@ -72,6 +81,9 @@ func tops(id uint32, n int) (besidetest.Candidate, []besidetest.Candidate) {
 
 func read(m besidetest.Message) besidetest.Request {
 	r := besidetest.Request{ID: m.Text(1), Prompt: m.Message(2).Uints(2), Stream: m.Uint(5) == 1, Sampling: map[string]any{}}
+	if m.Has(3) { // a text, which the server tokenizes
+		r.Prompt = besidetest.Tiny().Encode(m.Text(3), true)
+	}
 	p := m.Message(4)
 	if r.Logprobs = -1; p.Has(22) {
 		r.Logprobs = int(p.Uint(22)) //nolint:gosec // a test's

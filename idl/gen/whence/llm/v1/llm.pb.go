@@ -1374,8 +1374,9 @@ type WorkerInfo struct {
 	// Why the worker takes no streams, for people, such as a fault of its server; empty while it
 	// takes them. Names no addresses, because clients may read it.
 	Problem string `protobuf:"bytes,20,opt,name=problem,proto3" json:"problem,omitempty"`
-	// The server that generates, for people: its make and version, its limits, and where the model's
-	// files come from; empty if the worker generates, or has not asked. Names no addresses.
+	// The server that generates, for people: its make and version, its limits, where the model's files
+	// come from, and what a trial has found that it does not do; empty if the worker generates, or has not
+	// asked. Names no addresses.
 	Server        string `protobuf:"bytes,21,opt,name=server,proto3" json:"server,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
