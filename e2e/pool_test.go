@@ -15,7 +15,7 @@ import (
 // under vLLM's names, which needs none.
 func TestMemberOfAPoolAnswersAndReportsItsLoad(t *testing.T) {
 	t.Parallel()
-	w := run(t, allInOne, flags{all: []string{"--pool-metrics", "--max-running", "1", "--pace", "2", "--headers-after", "10ms", "--drain", "1ms"}})
+	w := run(t, allInOne, flags{all: []string{"--pool-metrics", "--max-running", "1", "--pace", "0.2", "--headers-after", "10ms", "--drain", "1ms"}})
 	for range 3 {
 		w.open(t, greedy(long))
 	}
