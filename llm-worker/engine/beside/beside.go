@@ -68,7 +68,8 @@ type Call interface {
 	// Open sends the request and returns when the server has accepted it. It uses only the values
 	// of ctx; Stop ends it.
 	Open(ctx context.Context) error
-	// Next waits for the next tokens, which may be none. The last call returns the ending.
+	// Next waits for the next tokens, which may be none, and does not wait for more of them. The last call
+	// returns the ending.
 	Next() (ids []uint32, end *llmv1.End, err error)
 	// Stop ends the call. If the call has not ended by itself, Stop aborts it at the server; Open
 	// and Next then return soon. confirmed reports that the server generates no more, as far as the
@@ -274,11 +275,11 @@ func (r *run) pass(ctx context.Context, started *workerv1.GenerateResponse, yiel
 		if n := len(ids); n > 0 {
 			given += n
 			r.record.In(n)
-			tokens := &workerv1.Tokens{Ids: ids}
+			out := newItem(ids)
 			if t, ok := r.call.(Teller); ok {
-				t.Tell(tokens)
+				t.Tell(&out.tokens)
 			}
-			if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: tokens}}) {
+			if !yield(&out.response) {
 				return nil
 			}
 		}
@@ -300,6 +301,19 @@ func (r *run) pass(ctx context.Context, started *workerv1.GenerateResponse, yiel
 			return nil
 		}
 	}
+}
+
+// An item is a message with tokens, in one piece of memory.
+type item struct {
+	response workerv1.GenerateResponse
+	message  workerv1.GenerateResponse_Tokens
+	tokens   workerv1.Tokens
+}
+
+func newItem(ids []uint32) *item {
+	i := new(item)
+	i.tokens.Ids, i.message.Tokens, i.response.Message = ids, &i.tokens, &i.message
+	return i
 }
 
 func handover(r Reader) *workerv1.GenerateResponse {

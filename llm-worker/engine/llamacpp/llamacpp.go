@@ -173,8 +173,11 @@ type call struct {
 // Open implements beside.Call. The server sends the header of its response with the first token.
 func (c *call) Open(ctx context.Context) error { return c.stream.Open(ctx) }
 
-// Next implements beside.Call: the tokens of one event; the last event has the ending.
-func (c *call) Next() ([]uint32, *llmv1.End, error) {
+// Next implements beside.Call: the tokens of events; the last event has the ending.
+func (c *call) Next() ([]uint32, *llmv1.End, error) { return c.stream.Tokens(c.read) }
+
+// read reads one event.
+func (c *call) read() ([]uint32, *llmv1.End, error) {
 	data, err := c.stream.Next()
 	if err != nil {
 		return nil, nil, err
@@ -183,7 +186,6 @@ func (c *call) Next() ([]uint32, *llmv1.End, error) {
 	ids, end, err := c.answer.next(data)
 	if end != nil {
 		c.ended.Store(true)
-		c.stream.Release()
 	}
 	return ids, end, err
 }

@@ -102,17 +102,16 @@ func orOne(asked *float32) float32 {
 // Open implements beside.Call. Ollama sends the header of its response with the first token.
 func (c *call) Open(ctx context.Context) error { return c.stream.Open(ctx) }
 
-// Next implements beside.Call: the tokens of one line; the last line has the ending.
-func (c *call) Next() ([]uint32, *llmv1.End, error) {
+// Next implements beside.Call: the tokens of lines; the last line has the ending.
+func (c *call) Next() ([]uint32, *llmv1.End, error) { return c.stream.Tokens(c.read) }
+
+// read reads one line.
+func (c *call) read() ([]uint32, *llmv1.End, error) {
 	line, err := c.stream.Next()
 	if err != nil {
 		return nil, nil, err
 	}
-	ids, end, err := c.answer.next(line)
-	if end != nil {
-		c.stream.Release()
-	}
-	return ids, end, err
+	return c.answer.next(line)
 }
 
 // Tell implements beside.Teller.

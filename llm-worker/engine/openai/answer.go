@@ -24,6 +24,7 @@ type answer struct {
 	chars   lexicon.Characters // of text
 	likely  *likely.Queue      // nil unless the request asks for log-probabilities
 
+	chunk  chunk // of the current event
 	finish llmv1.Finish
 	usage  *usage // nil until the server has reported it
 }
@@ -76,7 +77,8 @@ func (a *answer) closed(err error) ([]uint32, *llmv1.End, error) {
 
 // take returns the tokens of one event.
 func (a *answer) take(data []byte) ([]uint32, error) {
-	c, err := readChunk(data, a.dialect)
+	c := &a.chunk
+	err := c.read(data, a.dialect)
 	if err != nil {
 		return nil, err
 	}

@@ -115,22 +115,22 @@ func (u *usage) scan(s *jsonscan.Scanner) bool {
 	})
 }
 
-// readChunk reads an event's data. The error is an ending, in the dialect of the server.
-func readChunk(data []byte, dialect beside.Dialect) (*chunk, error) {
-	c := new(chunk)
+// read reads an event's data into c, whatever it was. The error is an ending, in the dialect of the server.
+func (c *chunk) read(data []byte, dialect beside.Dialect) error {
+	*c = chunk{}
 	if !c.scan(data) {
 		*c = chunk{}
 		if err := json.Unmarshal(data, c); err != nil {
-			return nil, beside.Broken(fmt.Errorf("an event is not a completion: %w", err))
+			return beside.Broken(fmt.Errorf("an event is not a completion: %w", err))
 		}
 	}
 	switch {
 	case len(c.Error) > 0 && string(c.Error) != "null", c.Object == "error":
-		return nil, dialect.Complete(overhttp.ReadComplaint(data), true).Ending(beside.InAnswer)
+		return dialect.Complete(overhttp.ReadComplaint(data), true).Ending(beside.InAnswer)
 	case c.Choices == nil && c.Usage == nil:
-		return nil, beside.Broken(errors.New("an event has neither choices nor usage"))
+		return beside.Broken(errors.New("an event has neither choices nor usage"))
 	case len(c.Choices) > 1:
-		return nil, beside.Broken(fmt.Errorf("an event has %d choices, where one was asked for", len(c.Choices)))
+		return beside.Broken(fmt.Errorf("an event has %d choices, where one was asked for", len(c.Choices)))
 	}
-	return c, nil
+	return nil
 }

@@ -137,16 +137,11 @@ func (e *Engine) ask(up *upstream, req *workerv1.TokenRequest) (*call, error) {
 // token.
 func (c *call) Open(ctx context.Context) error { return c.stream.Open(ctx) }
 
-// Next implements beside.Call: the tokens of one event; the end of the response has the ending.
-func (c *call) Next() ([]uint32, *llmv1.End, error) {
-	ids, end, err := c.next()
-	if end != nil {
-		c.stream.Release()
-	}
-	return ids, end, err
-}
+// Next implements beside.Call: the tokens of events; the end of the response has the ending.
+func (c *call) Next() ([]uint32, *llmv1.End, error) { return c.stream.Tokens(c.read) }
 
-func (c *call) next() ([]uint32, *llmv1.End, error) {
+// read reads one event.
+func (c *call) read() ([]uint32, *llmv1.End, error) {
 	data, err := c.stream.Next()
 	if err != nil {
 		return c.answer.closed(err)

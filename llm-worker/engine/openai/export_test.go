@@ -29,15 +29,13 @@ func Answer(m *lexicon.Model, req *workerv1.TokenRequest, body io.Reader) (ids [
 	if err != nil {
 		return nil, nil, err
 	}
-	events := overhttp.Events(body, len(req.GetPrompt()), beside.VLLM)
+	client := overhttp.New("http://server", "")
+	client.Understand(beside.VLLM)
+	c := &call{stream: client.Stream("/", nil, len(req.GetPrompt())), answer: a}
+	c.stream.Read(body)
 	for end == nil && err == nil {
-		var data []byte
 		var more []uint32
-		if data, err = events(); err == nil {
-			more, end, err = a.next(data)
-		} else {
-			more, end, err = a.closed(err)
-		}
+		more, end, err = c.Next()
 		ids = append(ids, more...)
 	}
 	return ids, end, err

@@ -307,23 +307,21 @@ func (c *call) Open(ctx context.Context) error {
 	return err
 }
 
-// Next implements beside.Call: the tokens of one event; the end of the response has the ending.
-func (c *call) Next() ([]uint32, *llmv1.End, error) {
-	ids, end, err := c.next()
-	if end != nil {
-		c.ended.Store(true)
-		c.stream.Release()
-	}
-	return ids, end, err
-}
+// Next implements beside.Call: the tokens of events; the end of the response has the ending.
+func (c *call) Next() ([]uint32, *llmv1.End, error) { return c.stream.Tokens(c.read) }
 
-func (c *call) next() ([]uint32, *llmv1.End, error) {
+// read reads one event.
+func (c *call) read() ([]uint32, *llmv1.End, error) {
 	data, err := c.stream.Next()
 	if err != nil {
 		c.ended.Store(true)
 		return c.answer.closed(err)
 	}
-	return c.answer.next(data)
+	ids, end, err := c.answer.next(data)
+	if end != nil {
+		c.ended.Store(true)
+	}
+	return ids, end, err
 }
 
 // Tell implements beside.Teller.

@@ -22,31 +22,12 @@ const (
 // errNotEvents is the error for a response that is not a stream of server-sent events.
 var errNotEvents = errors.New("the response is not a stream of server-sent events")
 
-// Events returns a function that reads the data of one event after the other, for the answer to a
-// prompt of prompt tokens. Data is valid until the next call. Errors are endings; an error event is
-// returned as an error, which dialect completes.
-func Events(r io.Reader, prompt int, dialect beside.Dialect) (next func() ([]byte, error)) {
-	e := newEvents(r, prompt)
-	return func() ([]byte, error) {
-		data, err := e.next()
-		switch {
-		case err != nil:
-			return nil, readFailed(err)
-		case e.failed:
-			if len(data) == 0 {
-				data = e.comment // some servers put the message in a comment
-			}
-			return nil, dialect.Complete(ReadComplaint(data), true).Ending(beside.InAnswer)
-		}
-		return data, nil
-	}
-}
-
 // An events reader parses server-sent events as far as these servers use them: an event's data,
 // whether the event is an error, and lines that end in LF or CRLF.
 type events struct {
-	r   *bufio.Reader
-	max int // maximum bytes of an event
+	r       *bufio.Reader
+	max     int // maximum bytes of an event
+	dialect beside.Dialect
 
 	// Of the current event.
 	data    []byte
@@ -54,14 +35,39 @@ type events struct {
 	failed  bool   // the event is an error
 }
 
-// newEvents returns a reader for the events of the answer to a prompt of prompt tokens.
-func newEvents(r io.Reader, prompt int) *events {
-	return &events{r: bufio.NewReaderSize(r, 16<<10), max: maxEvent + eventPerToken*prompt}
+// newEvents returns a reader for the events of the answer to a prompt of prompt tokens, whose errors dialect
+// completes.
+func newEvents(r *bufio.Reader, prompt int, dialect beside.Dialect) *events {
+	return &events{r: r, max: maxEvent + eventPerToken*prompt, dialect: dialect}
 }
 
-// next returns the data of the next event, valid until the next call. At the end of the stream the
-// error is io.EOF. An event that is cut within a line is dropped.
+// next returns the data of the next event, valid until the next call. Errors are endings; an error event is
+// returned as an error.
 func (e *events) next() ([]byte, error) {
+	data, err := e.event()
+	switch {
+	case err != nil:
+		return nil, readFailed(err)
+	case e.failed:
+		if len(data) == 0 {
+			data = e.comment // some servers put the message in a comment
+		}
+		return nil, e.dialect.Complete(ReadComplaint(data), true).Ending(beside.InAnswer)
+	}
+	return data, nil
+}
+
+// ready reports whether next would not wait: the next event begins with data, and its end has come. It may
+// report false for events of other forms.
+func (e *events) ready() bool {
+	b, _ := e.r.Peek(e.r.Buffered()) // they are there
+	b = bytes.TrimLeft(b, "\r\n")
+	return bytes.HasPrefix(b, []byte("data:")) && (bytes.Contains(b, []byte("\n\n")) || bytes.Contains(b, []byte("\n\r\n")))
+}
+
+// event reads an event. At the end of the stream the error is io.EOF. An event that is cut within a line is
+// dropped.
+func (e *events) event() ([]byte, error) {
 	e.data, e.comment, e.failed = e.data[:0], e.comment[:0], false
 	for some := false; ; {
 		line, err := e.line()
@@ -101,17 +107,9 @@ func (e *events) next() ([]byte, error) {
 
 // line returns the next line without its end. It is valid until the next call.
 func (e *events) line() ([]byte, error) {
-	line, err := e.r.ReadSlice('\n')
-	if errors.Is(err, bufio.ErrBufferFull) { // rare, so the line is copied only in this case
-		whole := bytes.Clone(line)
-		for errors.Is(err, bufio.ErrBufferFull) {
-			if len(whole) > e.max {
-				return nil, fmt.Errorf("%w: a line of more than %d bytes", errNotEvents, e.max)
-			}
-			line, err = e.r.ReadSlice('\n')
-			whole = append(whole, line...)
-		}
-		line = whole
+	line, err := readLine(e.r, e.max)
+	if errors.Is(err, errLongLine) {
+		return nil, fmt.Errorf("%w: %w", errNotEvents, err)
 	}
 	if errors.Is(err, io.EOF) && len(line) > 0 && !beginsField(line) { // usually an HTML page
 		return nil, fmt.Errorf("%w: it is %.32q", errNotEvents, line)

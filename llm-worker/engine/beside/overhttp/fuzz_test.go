@@ -1,7 +1,9 @@
 package overhttp
 
 import (
+	"bufio"
 	"bytes"
+	"io"
 	"strings"
 	"testing"
 )
@@ -30,7 +32,7 @@ func FuzzLines(f *testing.F) {
 				want = append(want, string(line))
 			}
 		}
-		next := lines(bytes.NewReader(text))
+		next := (&lines{bufio.NewReader(bytes.NewReader(text))}).next
 		for i := 0; ; i++ {
 			line, err := next()
 			if err != nil {
@@ -54,3 +56,37 @@ func cutLast(b []byte) (before, after []byte, found bool) {
 	}
 	return b[:end], b[end+1:], true
 }
+
+// FuzzReady: where a source is ready, it returns an event, or an error, without another read.
+func FuzzReady(f *testing.F) {
+	f.Add([]byte("data: 1\n\ndata: 2\r\n\r\n: ping\n\ndata:3\ndata: 4\n\n"))
+	f.Add([]byte("event: x\n\n\r\ndata: \n\n{\"a\":1}\n \n\t{}\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for _, media := range []mediaType{serverSentEvents, jsonLines} {
+			reads := 0
+			s := &Stream{wire: wire{client: new(Client)}, media: media}
+			s.Read(readerFunc(func(b []byte) (int, error) {
+				if reads++; reads > 1 {
+					return 0, io.EOF
+				}
+				return copy(b, text), nil
+			}))
+			for {
+				ready := s.source.ready()
+				before := reads
+				_, err := s.Next()
+				if ready && reads > before {
+					t.Errorf("%s: %q was not ready", media, text)
+				}
+				if err != nil {
+					break
+				}
+			}
+		}
+	})
+}
+
+// A readerFunc is an io.Reader.
+type readerFunc func(b []byte) (int, error)
+
+func (f readerFunc) Read(b []byte) (int, error) { return f(b) }

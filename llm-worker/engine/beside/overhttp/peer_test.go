@@ -98,7 +98,7 @@ func ask(c *Client) (events []string, err error) {
 			s.HangUp()
 			return events, err
 		case string(data) == Done:
-			s.Release()
+			s.wire.release()
 			s.HangUp() // does nothing
 			return events, nil
 		}

@@ -1,10 +1,14 @@
 package overhttp
 
 import (
+	"bufio"
 	"context"
+	"io"
 	"net/http"
+	"slices"
 	"strings"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 )
 
@@ -16,7 +20,14 @@ type Stream struct {
 	prompt int // tokens
 	media  mediaType
 
-	next func() ([]byte, error)
+	source source
+	failed error // the ending that Tokens returns next
+}
+
+// A source reads the events of an answer.
+type source interface {
+	next() ([]byte, error)
+	ready() bool
 }
 
 // Stream returns a request for the answer to a prompt of prompt tokens. It sends nothing.
@@ -48,11 +59,7 @@ func (s *Stream) Open(ctx context.Context) error {
 		return s.wire.refused(resp)
 	}
 	s.body = nil // images make bodies long, and streams last
-	if s.media == jsonLines {
-		s.next = lines(resp.Body)
-	} else {
-		s.next = Events(resp.Body, s.prompt, s.wire.client.dialect)
-	}
+	s.Read(resp.Body)
 	return nil
 }
 
@@ -61,13 +68,42 @@ func (m mediaType) isOf(resp *http.Response) bool {
 	return strings.EqualFold(strings.TrimSpace(kind), string(m))
 }
 
-// Next returns the data of the next event, which is valid until the next call.
-func (s *Stream) Next() ([]byte, error) { return s.next() }
+// Read makes r the answer, for tests without a server.
+func (s *Stream) Read(r io.Reader) {
+	b := bufio.NewReaderSize(r, readBuffer)
+	if s.media == jsonLines {
+		s.source = &lines{b}
+	} else {
+		s.source = newEvents(b, s.prompt, s.wire.client.dialect)
+	}
+}
 
-// Release gives the connection to later requests. Call it after the last event of a complete answer, in the
-// goroutine that calls Next. It does not wait for the end of the response.
-func (s *Stream) Release() { s.wire.release() }
+// Next returns the data of the next event, which is valid until the next call.
+func (s *Stream) Next() ([]byte, error) { return s.source.next() }
+
+// Tokens returns the tokens of the events that have come, of at least one, so that a worker that lags behind
+// its server sends few messages; and the ending. read reads one event with Next. After the ending, which has
+// to be that of a complete answer, the connection is given to later requests. Tokens does not wait for the end
+// of the response.
+func (s *Stream) Tokens(read func() ([]uint32, *llmv1.End, error)) ([]uint32, *llmv1.End, error) {
+	if s.failed != nil {
+		return nil, nil, s.failed
+	}
+	ids, end, err := read()
+	for err == nil && end == nil && s.source.ready() {
+		var more []uint32
+		more, end, err = read()
+		ids = append(slices.Clip(ids), more...)
+	}
+	if end != nil {
+		s.wire.release()
+	}
+	if err != nil && len(ids) > 0 { // the tokens come first
+		s.failed, err = err, nil
+	}
+	return ids, end, err
+}
 
 // HangUp closes the connection, whatever state the request is in. When it returns, the kernel has
-// closed the connection. After Release it does nothing. Any goroutine may call it, and more than once.
+// closed the connection. After the ending it does nothing. Any goroutine may call it, and more than once.
 func (s *Stream) HangUp() { s.wire.hangUp() }

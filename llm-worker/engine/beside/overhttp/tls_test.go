@@ -152,7 +152,7 @@ func TestStopAtTheEndNeverReachesAnotherRequest(t *testing.T) {
 						stopping.Go(s.HangUp)
 					}
 					if string(data) == Done && n == 3 {
-						s.Release()
+						s.wire.release()
 						break
 					}
 					if string(data) != id {
