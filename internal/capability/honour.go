@@ -74,5 +74,8 @@ func Lack(can *llmv1.Capabilities, field string) string {
 			return "computes log-probabilities after temperature, penalties, biases and guides, so the request must leave those alone to get the model's own"
 		}
 	}
+	if field == guide && can.GetUpstream() == "vllm" {
+		return `does not enforce guides; if it has a reasoning parser, --structured-outputs-config '{"enable_in_reasoning":true}' makes it`
+	}
 	return "would ignore " + field
 }

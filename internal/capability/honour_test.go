@@ -61,6 +61,9 @@ func TestLogprobsAfterSamplingAreMissingWhereTheyDiffer(t *testing.T) {
 			t.Error(capability.Lack(can, "logprobs"))
 		}
 	}
+	if got := capability.Lack(&llmv1.Capabilities{Upstream: "vllm"}, "guide"); !strings.Contains(got, "enable_in_reasoning") {
+		t.Error(got)
+	}
 	if got := capability.Lack(&llmv1.Capabilities{}, "logprobs"); got != "would ignore logprobs" {
 		t.Error(got)
 	}

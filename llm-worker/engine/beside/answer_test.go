@@ -71,7 +71,7 @@ func FuzzAnswerCounts(f *testing.F) {
 				t.Fatalf("took %d of %d", id, a.Came())
 			}
 		}
-		_, end := a.End(llmv1.Finish_FINISH_STOP, beside.Usage{Prompt: prompt, Completion: completion, Cached: new(uint32(cached))})
+		_, end := a.End(llmv1.Finish_FINISH_STOP, beside.Usage{Prompt: prompt, Completion: completion, Cached: new(cached)})
 		u := end.GetUsage()
 		if u.GetPromptTokens() > 1<<24 || u.GetCompletionTokens() > 1<<24+1 || u.GetCachedTokens() > u.GetPromptTokens() {
 			t.Errorf("%v", u)

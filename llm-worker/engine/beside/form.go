@@ -103,7 +103,7 @@ func (t *FormTrial) answer(ctx context.Context, req *workerv1.TokenRequest) (ids
 		return nil, err
 	}
 	ids, err = collect(ctx, call)
-	if errors.Is(err, streamerr.PeerLost) && TryPlain(ctx, t.Ask, t.Prompt) == nil {
+	if errors.Is(err, streamerr.PeerLost) && TryPlain(ctx, t.Ask, TrialRequest(t.Prompt)) == nil {
 		return nil, Fail(streamerr.EngineFailed, err, "%s", streamerr.As(err).Text()) // only this request breaks
 	}
 	return ids, err

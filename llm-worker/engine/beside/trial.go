@@ -65,9 +65,9 @@ func TrialRequest(prompt []uint32) *workerv1.TokenRequest {
 	return &workerv1.TokenRequest{Prompt: prompt, Sampling: &llmv1.Sampling{MaxTokens: proto.Uint32(1), Temperature: proto.Float32(0)}}
 }
 
-// TryPlain makes a server answer a prompt with one token.
-func TryPlain(ctx context.Context, ask func(context.Context, *workerv1.TokenRequest) (Call, error), prompt []uint32) error {
-	call, err := ask(ctx, TrialRequest(prompt))
+// TryPlain makes a server answer a request.
+func TryPlain(ctx context.Context, ask func(context.Context, *workerv1.TokenRequest) (Call, error), req *workerv1.TokenRequest) error {
+	call, err := ask(ctx, req)
 	if err != nil {
 		return err
 	}
@@ -121,8 +121,8 @@ type Trials[Listing any] struct {
 	Same func(a, b *Listing) bool
 	// Alive asks the server whether it is alive, at the cost of a probe.
 	Alive func(ctx context.Context) error
-	// Prompt is the prompt of trials.
-	Prompt []uint32
+	// Plain is the request that a server in doubt has to answer.
+	Plain *workerv1.TokenRequest
 
 	trial Trial
 	seen  *Listing  // the last listing; nil before the first one, and after a failure
@@ -157,7 +157,7 @@ func (t *Trials[Listing]) Look(ctx context.Context, listed *Listing, was *Upstre
 		ctx, cancel := trialContext(ctx, was != nil, t.Alive)
 		defer cancel()
 		if was != nil && same {
-			up, err = was, TryPlain(ctx, was.Ask, t.Prompt)
+			up, err = was, TryPlain(ctx, was.Ask, t.Plain)
 		} else {
 			up, err = try(ctx)
 		}

@@ -51,7 +51,7 @@ func New(model *lexicon.Model, opts Options) *Engine {
 	e := &Engine{model: model, client: overhttp.New(opts.Upstream, opts.Key), pieces: newPieces(model.Tokenizer)}
 	e.slots = newSlots(e.client)
 	e.trials.Same = func(a, b *props) bool { return *a == *b }
-	e.trials.Prompt = model.TrialPrompt()
+	e.trials.Plain = beside.TrialRequest(model.TrialPrompt())
 	e.trials.Alive = func(ctx context.Context) error { return e.client.Get(ctx, "/props", new(props)) }
 	e.Engine = beside.New(opts.Options, e.look)
 	e.ReadLoad(e.load)
@@ -104,10 +104,10 @@ func (e *Engine) try(ctx context.Context, now *props) (*beside.Upstream, error) 
 	if up.Notes, err = e.agree(ctx, up); err != nil {
 		return nil, err
 	}
-	if err := beside.TryPlain(ctx, up.Ask, e.trials.Prompt); err != nil {
+	if err := beside.TryPlain(ctx, up.Ask, e.trials.Plain); err != nil {
 		return up, err
 	}
-	form := beside.FormTrial{Upstream: up, Ask: up.Ask, Prompt: e.trials.Prompt, Text: e.model.Texts()}
+	form := beside.FormTrial{Upstream: up, Ask: up.Ask, Prompt: e.trials.Plain.GetPrompt(), Text: e.model.Texts()}
 	return up, form.Try(ctx)
 }
 

@@ -48,7 +48,7 @@ func New(model *lexicon.Model, opts Options) *Engine {
 	e := &Engine{model: model, opts: opts, client: overhttp.New(opts.Upstream, opts.Key)}
 	e.client.Understand(beside.Ollama)
 	e.trials.Same = func(a, b *listing) bool { return *a == *b }
-	e.trials.Prompt = model.TrialPrompt()
+	e.trials.Plain = beside.TrialRequest(model.TrialPrompt())
 	e.trials.Alive = func(ctx context.Context) error {
 		_, err := e.find(ctx, "/api/tags", "")
 		return err
@@ -117,7 +117,7 @@ func (e *Engine) try(ctx context.Context, name string) (*beside.Upstream, error)
 	describe(logprobsField)
 	to := &served{name: name}
 	up.Ask = func(_ context.Context, req *workerv1.TokenRequest) (beside.Call, error) { return e.ask(up, to, req) }
-	req := beside.TrialRequest(e.trials.Prompt)
+	req := beside.TrialRequest(e.trials.Plain.GetPrompt())
 	req.Sampling.Logprobs = new(uint32(0)) // older versions ignore it
 	c, err := e.ask(up, to, req)
 	if err != nil {
@@ -141,7 +141,7 @@ func (e *Engine) try(ctx context.Context, name string) (*beside.Upstream, error)
 		if note != "" {
 			up.Notes = []string{note}
 		}
-		form := beside.FormTrial{Upstream: up, Ask: up.Ask, Prompt: e.trials.Prompt, Text: e.model.Texts()}
+		form := beside.FormTrial{Upstream: up, Ask: up.Ask, Prompt: e.trials.Plain.GetPrompt(), Text: e.model.Texts()}
 		failed = form.Try(ctx)
 	}
 	if loaded, err := e.find(ctx, "/api/ps", name); err == nil && loaded.Context > 0 {

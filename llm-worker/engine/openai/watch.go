@@ -42,7 +42,7 @@ type look struct {
 }
 
 func newLook(e *Engine) *look {
-	return &look{engine: e, trials: beside.Trials[upstream]{Same: (*upstream).sameList, Prompt: e.model.TrialPrompt(), Alive: func(ctx context.Context) error {
+	return &look{engine: e, trials: beside.Trials[upstream]{Same: (*upstream).sameList, Plain: beside.TrialRequest(e.model.TrialPrompt()), Alive: func(ctx context.Context) error {
 		return e.client.Get(ctx, "/v1/models", new(struct{}))
 	}}}
 }

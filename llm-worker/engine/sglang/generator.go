@@ -42,7 +42,7 @@ func newGenerator(opts *Options, config *beside.Config) *generator {
 	if rank, ok := opts.Rank.Number(); ok {
 		g.rank = &rank
 	}
-	g.trials.Same, g.trials.Prompt = (*modelInfo).equals, opts.Files.TrialPrompt()
+	g.trials.Same, g.trials.Plain = (*modelInfo).equals, beside.TrialRequest(opts.Files.TrialPrompt())
 	g.trials.Alive = func(ctx context.Context) error { return g.client.Get(ctx, "/v1/models", new(struct{})) }
 	return g
 }
@@ -96,10 +96,10 @@ func (g *generator) try(ctx context.Context, now *modelInfo) (*beside.Upstream, 
 	if up.Notes, err = g.agree(ctx, now); err != nil {
 		return nil, err
 	}
-	if err := beside.TryPlain(ctx, up.Ask, g.trials.Prompt); err != nil {
+	if err := beside.TryPlain(ctx, up.Ask, g.trials.Plain); err != nil {
 		return up, err
 	}
-	form := beside.FormTrial{Upstream: up, Ask: up.Ask, Prompt: g.trials.Prompt, Text: g.files.Texts()}
+	form := beside.FormTrial{Upstream: up, Ask: up.Ask, Prompt: g.trials.Plain.GetPrompt(), Text: g.files.Texts()}
 	return up, form.Try(ctx)
 }
 

@@ -49,7 +49,7 @@ func newScheduler(opts *Options, config *beside.Config) (*scheduler, error) {
 		config: config, log: cmp.Or(opts.Log, slog.New(slog.DiscardHandler)), conn: conn, client: sglangscheduler.NewSglangSchedulerClient(conn), files: opts.Files,
 	}
 	s.trials.Same = func(a, b *sglangscheduler.GetModelInfoResponse) bool { return proto.Equal(a, b) }
-	s.trials.Prompt = opts.Files.TrialPrompt()
+	s.trials.Plain = beside.TrialRequest(opts.Files.TrialPrompt())
 	s.trials.Alive = func(ctx context.Context) error {
 		_, err := s.info(ctx)
 		return err
@@ -116,10 +116,10 @@ func (s *scheduler) try(ctx context.Context, info *sglangscheduler.GetModelInfoR
 	if err := overgrpc.Ask(ctx, beside.TryTimeout, s.check); err != nil {
 		return up, err
 	}
-	if err := beside.TryPlain(ctx, up.Ask, s.trials.Prompt); err != nil {
+	if err := beside.TryPlain(ctx, up.Ask, s.trials.Plain); err != nil {
 		return up, err
 	}
-	form := beside.FormTrial{Upstream: up, Ask: up.Ask, Prompt: s.trials.Prompt, Text: s.files.Texts()}
+	form := beside.FormTrial{Upstream: up, Ask: up.Ask, Prompt: s.trials.Plain.GetPrompt(), Text: s.files.Texts()}
 	return up, form.Try(ctx)
 }
 

@@ -45,7 +45,7 @@ func New(opts beside.Options, config *beside.Config, files *lexicon.Model) (*Eng
 	}
 	e := &Engine{config: config, conn: conn, client: vllmengine.NewVllmEngineClient(conn), files: files}
 	e.trials.Same = func(a, b *vllmengine.GetModelInfoResponse) bool { return proto.Equal(a, b) }
-	e.trials.Prompt = files.TrialPrompt()
+	e.trials.Plain = beside.TrialRequest(files.TrialPrompt())
 	e.trials.Alive = func(ctx context.Context) error {
 		_, err := e.info(ctx)
 		return err
@@ -104,10 +104,10 @@ func (e *Engine) try(ctx context.Context, info *vllmengine.GetModelInfoResponse)
 	if up.Notes, err = e.agree(ctx, up, int(info.GetVocabSize())); err != nil {
 		return nil, err
 	}
-	if err := beside.TryPlain(ctx, up.Ask, e.trials.Prompt); err != nil {
+	if err := beside.TryPlain(ctx, up.Ask, e.trials.Plain); err != nil {
 		return up, err
 	}
-	form := beside.FormTrial{Upstream: up, Ask: up.Ask, Prompt: e.trials.Prompt, Text: e.files.Texts(), Parser: e.parser}
+	form := beside.FormTrial{Upstream: up, Ask: up.Ask, Prompt: e.trials.Plain.GetPrompt(), Text: e.files.Texts(), Parser: e.parser}
 	return up, form.Try(ctx)
 }
 
