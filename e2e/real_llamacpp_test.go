@@ -183,9 +183,6 @@ func ownOfLlama(addr string) func(t *testing.T, a ask) continuation {
 		if err := json.Unmarshal(r.body, &got); err != nil || r.status != http.StatusOK {
 			t.Fatalf("the server answers %v with %d %s: %v", asked, r.status, r.body, err)
 		}
-		if got.StopType == "eos" {
-			got.Tokens = got.Tokens[:len(got.Tokens)-1]
-		}
 		c := continuation{ids: got.Tokens, text: got.Content, finish: stopTypes[got.StopType], prompt: got.Evaluated, completion: got.Predicted}
 		for _, p := range got.Likely[:min(len(got.Likely), len(got.Tokens))] {
 			c.likely, c.top = append(c.likely, p.Logprob), append(c.top, map[string]float64{})
