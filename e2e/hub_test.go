@@ -2,7 +2,10 @@ package e2e
 
 import (
 	"encoding/json"
+	"io/fs"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,7 +16,10 @@ import (
 
 	"github.com/whence-dev/whence/internal/hub"
 	"github.com/whence-dev/whence/internal/hub/hubtest"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/tier"
+	"github.com/whence-dev/whence/internal/whencetiny"
+	"github.com/whence-dev/whence/lab"
 )
 
 // A library is huggingface_hub with a hub, a cache and a token.
@@ -138,5 +144,95 @@ func TestHuggingFaceHub(t *testing.T) {
 		return strings.HasPrefix(r, "GET") && (strings.HasSuffix(r, "tokenizer.json") || strings.HasSuffix(r, "/config.json"))
 	}) || !slices.ContainsFunc(asked, func(r string) bool { return strings.HasPrefix(r, "GET") && strings.HasSuffix(r, "README.md") }) {
 		t.Errorf("the library downloads %v: only README.md is missing", asked)
+	}
+}
+
+// tinyOfTheHub returns a hub that has the files of whence-tiny as acme/Small-1.
+func tinyOfTheHub(t *testing.T) *hubtest.Hub {
+	t.Helper()
+	h := hubtest.New(t)
+	files := map[string]string{}
+	for _, name := range []string{"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"} {
+		text, err := fs.ReadFile(whencetiny.FS(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[name] = string(text)
+	}
+	h.Add("acme/Small-1", hubtest.Model{Files: files, Large: []string{"tokenizer.json"}})
+	return h
+}
+
+// serveModel starts all services in one process, with a model of a hub and a cache.
+func serveModel(t *testing.T, endpoint, cache, model string, more ...string) *process {
+	t.Helper()
+	args := []string{"--log-json", "--listen", "127.0.0.1:0", "--chat-listen", "127.0.0.1:0", "--worker-listen", "127.0.0.1:0", "--engine", "sim", "--model", model}
+	return startCommand(t, lab.Command{
+		Name: "whence", File: binary(t, "whence"), Args: append(args, more...),
+		Env: []string{"HF_ENDPOINT=" + endpoint, "HF_HUB_CACHE=" + cache, "HF_HOME=" + cache, "HF_TOKEN=", "NO_PROXY=127.0.0.1"},
+	})
+}
+
+// TestModelOfTheHub: an id is enough, the first time with the hub and then without it.
+func TestModelOfTheHub(t *testing.T) {
+	t.Parallel()
+	h, cache := tinyOfTheHub(t), t.TempDir()
+	for _, start := range []func() *process{
+		func() *process { return serveModel(t, h.URL, cache, "acme/Small-1") },
+		func() *process { return serveModel(t, "http://127.0.0.1:1", cache, "acme/Small-1") },
+		func() *process { return serveModel(t, h.URL, cache, "acme/Small-1@main", "--no-download") },
+	} {
+		p := start()
+		w := &whence{topology: allInOne, processes: map[string]*process{}, api: p.listening(t), http: &http.Client{}}
+		w.chat, w.worker = p.greeting(t)
+		for _, name := range []string{"Small-1", "acme/Small-1"} {
+			if answer := w.answer(t, greedy("Hi", "model", name, "max_tokens", 5)); answer == "" {
+				t.Errorf("%s answers nothing", name)
+			}
+		}
+		w.http.CloseIdleConnections()
+		if downloads := len(p.lines("files of the model are downloaded")); downloads > 1 {
+			t.Errorf("the files are downloaded %d times", downloads)
+		}
+		p.terminate(t)
+		p.exit(t)
+	}
+	if asked := h.Requests(); len(asked) == 0 || slices.ContainsFunc(asked, func(r string) bool { return strings.Contains(r, "safetensors") }) {
+		t.Errorf("the hub was asked %v", asked)
+	}
+}
+
+// TestModelsThatTheHubLacksEndTheStart: with a sentence.
+func TestModelsThatTheHubLacksEndTheStart(t *testing.T) {
+	t.Parallel()
+	h := tinyOfTheHub(t)
+	for _, test := range []struct{ endpoint, model, flag, want string }{
+		{h.URL, "acme/Small-2", "", "the hub has no such model"},
+		{"http://127.0.0.1:1", "acme/Small-1", "", "cannot be reached"},
+		{h.URL, "acme/Small-1", "--no-download", "--no-download forbids"},
+	} {
+		p := serveModel(t, test.endpoint, t.TempDir(), test.model, strings.Fields(test.flag)...)
+		p.exitWith(t, 1)
+		if log := p.Log.String(); !strings.Contains(log, test.want) {
+			t.Errorf("%s: no %q in %s", test.model, test.want, log)
+		}
+	}
+}
+
+// TestSignalEndsADownload: a process that waits for a hub leaves when it is told to.
+func TestSignalEndsADownload(t *testing.T) {
+	t.Parallel()
+	begun := make(chan struct{}, 1)
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		begun <- struct{}{}
+		<-r.Context().Done()
+	}))
+	t.Cleanup(silent.Close)
+	p := serveModel(t, silent.URL, t.TempDir(), "acme/Small-1")
+	polltest.Receive(t, "a request of the process", begun)
+	p.terminate(t)
+	p.exitWith(t, 1)
+	if log := p.Log.String(); !strings.Contains(log, "the process got terminated") {
+		t.Error(log)
 	}
 }
