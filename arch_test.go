@@ -200,7 +200,7 @@ func TestOpenAIJSONStaysInOnePackage(t *testing.T) {
 		"api-service/ollama",                                          // its own API has some of the names
 		"api-service/anthropic",                                       // the IDL has some of the names
 		"api-service/responses", "api-service/responses/conversation", // the IDL has some of the names
-		"llm-worker/engine/openai",                                        // calls servers with this API
+		"llm-worker/engine/openai", "llm-worker/engine/beside/besidetest", // calls servers with this API, and is one
 		"llm-worker/engine/sglang", "llm-worker/engine/sglang/sglangtest", // its own API has some of the names
 		"internal/client",             // its requests are chat completions
 		"chat-service/prompt",         // chat templates read messages under these names
