@@ -79,7 +79,7 @@ func (c *choice) scan(s *jsonscan.Scanner) bool {
 		case "token_ids":
 			return s.Uint32s(&c.TokenIDs)
 		case "logprobs": // of few requests
-			return s.Value(&c.Logprobs)
+			return jsonscan.Pointer(s, &c.Logprobs, func(l *namedLogprobs) bool { return s.Value(l) })
 		case "finish_reason":
 			return jsonscan.Pointer(s, &c.Finish, s.String)
 		case "delta":

@@ -85,7 +85,7 @@ func (m *meta) scan(s *jsonscan.Scanner) bool {
 	return s.Object(func(name []byte) bool {
 		switch string(name) {
 		case "finish_reason":
-			return s.Value(&m.Finish)
+			return jsonscan.Pointer(s, &m.Finish, func(f *finishReason) bool { return s.Value(f) })
 		case "prompt_tokens":
 			return s.Uint32(&m.Prompt)
 		case "completion_tokens":
