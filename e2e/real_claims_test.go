@@ -210,6 +210,9 @@ func playLikely(t *testing.T, s *realServer) string {
 	partly := false
 	for _, top := range []int{0, 5, 20} {
 		a := texted(prompt, "max_tokens", 20, "logprobs", top, "temperature", 0.7, "seed", 3)
+		if s.names {
+			a["return_tokens_as_token_ids"] = true
+		}
 		r := w.postTo(t, "/v1/completions", with(a, "return_token_ids", true))
 		if r.status != http.StatusOK {
 			e := r.completion(t).Error

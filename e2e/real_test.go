@@ -61,11 +61,16 @@ type realServer struct {
 	addr   string     // host:port
 	worker []string   // flags of a worker beside it
 	asks   bool       // it does not tell whether it has stopped
+	names  bool       // its log-probabilities name tokens by their ids, if they are asked to
 	// endless are the fields of an answer that does not end soon; nil means ignore_eos.
 	endless []any
 	// own returns the server's own answer to a text completion, without Whence.
-	own  func(t *testing.T, a ask) continuation
-	path *whence // one worker beside the server; nil until whence has started it
+	own func(t *testing.T, a ask) continuation
+	// What the server says of itself, without Whence; nil if it does not say it: the requests that it runs,
+	// the tokens that it has generated, and the tokens that its KV cache holds.
+	running, generated func(t *testing.T) int
+	tokens             func(t *testing.T) uint64
+	path               *whence // one worker beside the server; nil until whence has started it
 }
 
 // columns are the servers, each over each of its APIs.
@@ -76,7 +81,7 @@ func columns() []*column {
 // claims are the rows of the table, in its order.
 func claims() []*claim {
 	return []*claim{
-		recognised, greedyAnswers, sampled, likelyTokens, guides, ownVectors, overflow, crowded, leaving,
+		recognised, greedyAnswers, sampled, likelyTokens, guides, adapters, ownVectors, overflow, crowded, cached, loaded, leaving, left, sleeping,
 		killed, frozen, terminated, killedCore, frozenCore, takenOver, lostServer, lostRunner,
 	}
 }

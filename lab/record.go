@@ -25,10 +25,11 @@ type Record struct {
 	// Of "streams go over links".
 	Target string `json:"target"`
 
-	// Of "worker is healthy", and of "stream moved".
-	Worker string `json:"worker"`
-	From   string `json:"from"`
-	To     string `json:"to"`
+	// Of "worker is healthy" and "worker is not healthy", and of "stream moved".
+	Worker  string `json:"worker"`
+	Problem string `json:"problem"`
+	From    string `json:"from"`
+	To      string `json:"to"`
 
 	// Of "draining".
 	Streams int       `json:"streams"`

@@ -1,7 +1,10 @@
 package vllm_test
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -159,6 +162,18 @@ func TestWindowOfTheServerIsTheDefaultLimit(t *testing.T) {
 	}
 	server.Stop()
 	wg.Wait()
+}
+
+// A vLLM without --grpc serves HTTP at its port.
+func TestHTTPPortIsNamedAsOne(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	s := subject(nil)
+	watched, _ := s.Watched(t, strings.TrimPrefix(server.URL, "http://"))
+	polltest.Eventually(t, "the problem says that the server speaks HTTP", func() bool {
+		return strings.Contains(watched.(*vllm.Engine).Problem(), "answers in HTTP, and not in gRPC")
+	})
 }
 
 // TestDeadEngineLosesItsStreams: vLLM's front end outlives its engine process.

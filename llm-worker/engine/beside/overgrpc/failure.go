@@ -3,6 +3,7 @@ package overgrpc
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -36,6 +37,10 @@ func failure(err error, said, begun bool, dialect beside.Dialect) *streamerr.Err
 			return beside.Broken(err)
 		case begun:
 			return beside.Lost(err, "broke the connection")
+		case code == codes.Unavailable && strings.Contains(st.Message(), "HTTP/1.1 header"):
+			e := beside.Unavailable(err)
+			e.Message = "the server that generates answers in HTTP, and not in gRPC: --upstream http://… and --engine openai fit it"
+			return e
 		case code == codes.Unavailable:
 			e := beside.Unavailable(err)
 			e.Message = "the server that generates cannot be reached: " + problem.Unreachable(err)
