@@ -36,6 +36,7 @@ type usage struct {
 	Output        uint32        `json:"output_tokens"`
 	Details       *usageDetails `json:"output_tokens_details,omitempty"`
 	Tier          string        `json:"service_tier,omitempty"` // message_delta has none
+	Estimated     bool          `json:"estimated,omitempty"`    // the server that generates has not reported the counts, or not yet
 }
 
 // usageDetails are present only if reasoning is counted.
@@ -99,7 +100,7 @@ func stopOf(end *llmv1.End) stop {
 
 func usageOf(u *llmv1.Usage) *usage {
 	cached := min(u.GetCachedTokens(), u.GetPromptTokens())
-	all := &usage{Input: u.GetPromptTokens() - cached, Output: u.GetCompletionTokens()}
+	all := &usage{Input: u.GetPromptTokens() - cached, Output: u.GetCompletionTokens(), Estimated: u.GetEstimated()}
 	if u != nil && u.CachedTokens != nil {
 		all.CacheRead = &cached
 	}

@@ -76,7 +76,7 @@ func (e *events) start(cached *uint32) {
 	}
 	e.started = nil
 	b := append(e.lines.BeginEvent("message_start"), `{"type":"message_start","message":`...)
-	b = append(b, marshal(e.m.newAnswer(s, &llmv1.Usage{PromptTokens: s.GetPromptTokens(), CachedTokens: cached}))...)
+	b = append(b, marshal(e.m.newAnswer(s, &llmv1.Usage{PromptTokens: s.GetPromptTokens(), CachedTokens: cached, Estimated: s.GetEstimated()}))...)
 	e.lines.End(append(b, '}'))
 }
 

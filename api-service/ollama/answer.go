@@ -93,6 +93,9 @@ func (e *encoder) end(b []byte, end *llmv1.End) []byte {
 		b = append(append(append(b, `,"`...), m.name...), `":`...)
 		b = strconv.AppendInt(b, m.value, 10)
 	}
+	if end.GetUsage().GetEstimated() { // the counts, because the server that generates has not reported them
+		b = append(b, `,"estimated":true`...)
+	}
 	return append(b, '}')
 }
 

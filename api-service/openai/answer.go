@@ -35,6 +35,7 @@ type usage struct {
 	TotalTokens      uint32             `json:"total_tokens"`
 	PromptDetails    *promptDetails     `json:"prompt_tokens_details,omitempty"`
 	Details          *completionDetails `json:"completion_tokens_details,omitempty"`
+	Estimated        bool               `json:"estimated,omitempty"` // the server that generates has not reported the counts
 }
 
 // completionDetails is present only if reasoning is counted.
@@ -52,6 +53,7 @@ func usageOf(u *llmv1.Usage) *usage {
 		PromptTokens:     u.GetPromptTokens(),
 		CompletionTokens: u.GetCompletionTokens(),
 		TotalTokens:      u.GetPromptTokens() + u.GetCompletionTokens(),
+		Estimated:        u.GetEstimated(),
 	}
 	if u != nil && u.CachedTokens != nil {
 		all.PromptDetails = &promptDetails{u.GetCachedTokens()}

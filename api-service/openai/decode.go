@@ -23,7 +23,7 @@ func ParseUsage(object []byte) (*llmv1.Usage, error) {
 	if err := json.Unmarshal(object, &u); err != nil {
 		return nil, err
 	}
-	all := &llmv1.Usage{PromptTokens: u.PromptTokens, CompletionTokens: u.CompletionTokens}
+	all := &llmv1.Usage{PromptTokens: u.PromptTokens, CompletionTokens: u.CompletionTokens, Estimated: u.Estimated}
 	if u.PromptDetails != nil {
 		all.CachedTokens = &u.PromptDetails.CachedTokens
 	}

@@ -67,6 +67,7 @@ type usage struct {
 	Output        uint32        `json:"output_tokens"`
 	OutputDetails outputDetails `json:"output_tokens_details"`
 	Total         uint32        `json:"total_tokens"`
+	Estimated     bool          `json:"estimated,omitempty"` // as in the other APIs
 }
 
 type inputDetails struct {
@@ -82,7 +83,7 @@ func usageOf(u *llmv1.Usage) *usage {
 	return &usage{
 		Input: u.GetPromptTokens(), InputDetails: inputDetails{Cached: u.GetCachedTokens()},
 		Output: u.GetCompletionTokens(), OutputDetails: outputDetails{u.GetReasoningTokens()},
-		Total: u.GetPromptTokens() + u.GetCompletionTokens(),
+		Total: u.GetPromptTokens() + u.GetCompletionTokens(), Estimated: u.GetEstimated(),
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/internal/textonly"
 )
 
 // A Worker is one entry of GET /v1/workers. The worker's own report is from the time Said; before
@@ -60,7 +61,7 @@ func worker(w *chatv1.Worker) Worker {
 		Name: info.GetInstance(), Target: w.GetTarget(), Message: w.GetMessage(),
 		State: strings.ToLower(strings.TrimPrefix(w.GetState().String(), "WORKER_STATE_")),
 		Model: model, Leaving: w.GetLeaving(), Engine: info.GetEngine(), Role: role(info), Upstream: info.GetCapabilities().GetUpstream(), Server: info.GetServer(),
-		ContextLength: info.GetContextLength(), Continues: info.GetContinues(), Embeds: info.GetEmbeds(), Streams: w.GetStreams(),
+		ContextLength: contextOf(info), Continues: info.GetContinues(), Embeds: info.GetEmbeds(), Streams: w.GetStreams(),
 		Running: load.GetRunning(), Queued: load.GetQueued(), MaxRunning: load.GetMaxRunning(), MaxQueued: load.GetMaxQueued(),
 		KVUsedTokens: load.GetKvUsedTokens(), KVTotalTokens: load.GetKvTotalTokens(), KVCachedTokens: load.GetKvCachedTokens(), Said: said,
 	}
@@ -73,4 +74,12 @@ func role(info *llmv1.WorkerInfo) string {
 	}
 	r := max(info.GetRole(), llmv1.Role_ROLE_BOTH)
 	return strings.ToLower(strings.TrimPrefix(r.String(), "ROLE_"))
+}
+
+// contextOf returns the context length of a worker; 0 if it is unknown.
+func contextOf(info *llmv1.WorkerInfo) uint32 {
+	if info.GetContextLength() == textonly.NoLimit {
+		return 0
+	}
+	return info.GetContextLength()
 }

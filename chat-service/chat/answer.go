@@ -227,6 +227,11 @@ func (p *tokenPrompt) postprocess() postprocess.Options {
 		Tokenizer: m.Tokenizer, KeepSpecial: req.GetKeepSpecial(), Stop: req.GetStop(), IncludeStop: req.GetIncludeStop(),
 		MinTokens: req.GetSampling().GetMinTokens(), TellIDs: req.GetTellIds(),
 	}
+	if m.TextOnly {
+		opts.TellIDs = false // nobody knows them
+		opts.OneCall = req.ParallelToolCalls != nil && !req.GetParallelToolCalls()
+		return opts
+	}
 	if p.form != nil {
 		opts.Shown = m.Markup.tags
 	}

@@ -79,6 +79,9 @@ func checkVectors(all []*llmv1.Embedding, texts int) error {
 
 // embedRequest tokenises the inputs. This takes time for many texts, so the loop checks for a stop.
 func (m *Model) embedRequest(ctx context.Context, req *chatv1.EmbeddingsRequest) (*workerv1.EmbedRequest, error) {
+	if m.TextOnly {
+		return nil, needsFiles("model", "vectors")
+	}
 	if n := len(req.GetInputs()); n == 0 || n > maxInputs {
 		return nil, streamerr.InvalidParam("inputs", "there are %d inputs; there must be 1 to %d", n, maxInputs)
 	}

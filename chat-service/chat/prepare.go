@@ -35,18 +35,25 @@ type tokenPrompt struct {
 	opened   bool            // the prompt ends inside the model's reasoning
 
 	images       []*llmv1.Image
-	conversation string // for engines that render it themselves; empty without images
+	conversation string // for engines that render it themselves; empty without images, unless the model is TextOnly
 }
 
 // prepare tokenises a request's prompts or its conversation.
 func (m *Model) prepare(ctx context.Context, req *chatv1.ChatRequest) ([]*tokenPrompt, error) {
+	messages, each := m.prepareMessages, m.preparePrompt
+	if m.TextOnly {
+		if err := checkTextOnly(req); err != nil {
+			return nil, err
+		}
+		messages, each = m.passMessages, m.passPrompt
+	}
 	if len(req.GetPrompts()) == 0 {
-		p, err := m.prepareMessages(ctx, req)
+		p, err := messages(ctx, req)
 		return []*tokenPrompt{p}, err
 	}
 	all := make([]*tokenPrompt, len(req.GetPrompts()))
 	for i, text := range req.GetPrompts() {
-		p, err := m.preparePrompt(req, text)
+		p, err := each(req, text)
 		if err != nil && len(all) > 1 {
 			err = choices.OfPrompt(err, i)
 		}
@@ -137,9 +144,10 @@ func (m *Model) EncodeText(text string, addSpecial bool) ([]uint32, error) {
 // maximum size of a message. For a conversation it bounds the images of all turns together.
 const maxShown = rpc.MaxRequest - 64<<10
 
-// checkSize refuses a prompt with images that does not fit into a message to a worker.
+// checkSize refuses a prompt with images, or a conversation as text, that does not fit into a message to
+// a worker.
 func (p *tokenPrompt) checkSize() error {
-	if len(p.images) == 0 {
+	if len(p.images) == 0 && p.conversation == "" {
 		return nil
 	}
 	size := len(p.conversation) + 5*len(p.ids) // maximum size of an encoded id
@@ -147,7 +155,7 @@ func (p *tokenPrompt) checkSize() error {
 		size += len(image.GetData())
 	}
 	if size > maxShown {
-		return streamerr.InvalidParam(p.from, "the images of the request and its text have %d bytes together; at most %d are allowed", size, maxShown)
+		return streamerr.InvalidParam(p.from, "the text of the request and its images have %d bytes together; at most %d are allowed", size, maxShown)
 	}
 	return nil
 }

@@ -225,6 +225,7 @@ func (m *merge) pass(index int, out *chatv1.GenerateResponse) bool {
 func (m *merge) ends(choice uint32, end *llmv1.End) *chatv1.GenerateResponse {
 	m.path = end.GetPath()
 	m.usage.CompletionTokens += end.GetUsage().GetCompletionTokens()
+	m.usage.Estimated = m.usage.GetEstimated() || end.GetUsage().GetEstimated()
 	if usage := end.GetUsage(); usage != nil && usage.ReasoningTokens != nil {
 		m.usage.ReasoningTokens = new(m.usage.GetReasoningTokens() + *usage.ReasoningTokens)
 	}
@@ -242,6 +243,7 @@ func (m *merge) ends(choice uint32, end *llmv1.End) *chatv1.GenerateResponse {
 // starts records that a choice has started.
 func (m *merge) starts(s *llmv1.Started, first bool) {
 	m.started.StreamId, m.started.Model, m.started.Worker = stream.ID(m.ctx), s.GetModel(), s.GetWorker()
+	m.started.Estimated = m.started.GetEstimated() || s.GetEstimated()
 	m.started.QueuedBehind = max(m.started.QueuedBehind, s.GetQueuedBehind())
 	if first {
 		m.started.PromptTokens += s.GetPromptTokens()

@@ -166,6 +166,7 @@ func (m *Machine) endTurn() {
 	usage := m.end.GetUsage()
 	m.used.PromptTokens += usage.GetPromptTokens()
 	m.used.CompletionTokens += usage.GetCompletionTokens()
+	m.used.Estimated = m.used.GetEstimated() || usage.GetEstimated()
 	if usage != nil && usage.CachedTokens != nil {
 		m.used.CachedTokens = new(m.used.GetCachedTokens() + *usage.CachedTokens)
 	}

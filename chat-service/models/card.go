@@ -6,6 +6,7 @@ package models
 
 import (
 	"context"
+	"embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,11 +17,13 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/whence-dev/whence/chat-service/chat"
 	"github.com/whence-dev/whence/chat-service/fleet"
 	"github.com/whence-dev/whence/chat-service/kvcache"
 	"github.com/whence-dev/whence/chat-service/route/policy"
 	"github.com/whence-dev/whence/internal/gguf"
 	"github.com/whence-dev/whence/internal/hub"
+	"github.com/whence-dev/whence/internal/textonly"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/rpc"
@@ -33,7 +36,7 @@ type Card struct {
 	// LoRA adapters of the model, by their names on the engines; requests use them like model names
 	Adapters []string
 	// Directory is a Hugging Face directory with tokenizer and chat template, or a GGUF file; "" is the
-	// embedded model. In a file of cards it may be an id on the hub, which resolve replaces.
+	// embedded model, and textonly.Model no files. In a file of cards it may be an id on the hub, which resolve replaces.
 	Directory  string
 	NoDownload bool     // the files of an id come from the local cache only
 	Template   string   // file with a chat template; "" is the template of the directory
@@ -92,6 +95,9 @@ func (c *Card) Validate() error {
 			return fmt.Errorf("the name %.64q must be UTF-8 of 1 to %d bytes", name, maxName)
 		}
 	}
+	if err := c.validateTextOnly(); err != nil {
+		return err
+	}
 	if c.Context < 0 {
 		return fmt.Errorf("context is %d; it must not be negative", c.Context)
 	}
@@ -130,6 +136,22 @@ func (c *Card) Validate() error {
 		}
 	}
 	return c.Timers.Validate()
+}
+
+// textOnly reports whether no service has the model's files.
+func (c *Card) textOnly() bool { return c.Directory == textonly.Model }
+
+// validateTextOnly refuses options that need the files of a model without files.
+func (c *Card) validateTextOnly() error {
+	switch {
+	case !c.textOnly():
+		return nil
+	case c.Name == "":
+		return fmt.Errorf("--model %s needs --model-name: the name of the model in requests", textonly.Model)
+	case c.Template != "" || len(c.EOS) > 0 || c.ToolFormat != "" && c.ToolFormat != chat.ToolFormatAuto:
+		return fmt.Errorf("--model %s takes no chat template, no --tool-format and no eos: the server that generates renders conversations, and parses answers", textonly.Model)
+	}
+	return nil
 }
 
 // Defaults of the times after which a stream moves to another worker, and of the timers that end it.
@@ -189,6 +211,9 @@ func (c *Card) resolve(ctx context.Context, log *slog.Logger) error {
 // model.
 func (c *Card) files() (dir fs.FS, owner string, err error) {
 	dir, owner = whencetiny.FS(), whencetiny.Owner
+	if c.textOnly() {
+		return embed.FS{}, "", nil
+	}
 	if c.Directory != "" {
 		if dir, err = gguf.Description(c.Directory); err != nil {
 			return nil, "", err

@@ -12,6 +12,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/whence-dev/whence/internal/hub"
+	"github.com/whence-dev/whence/internal/textonly"
 )
 
 const (
@@ -147,6 +148,9 @@ func within(dir, path string) string {
 // modelAt returns the absolute path of a model, or an id on the Hugging Face hub as it is, unless dir has
 // a model of that name.
 func modelAt(dir, reference string) string {
+	if reference == textonly.Model {
+		return reference
+	}
 	path := within(dir, reference)
 	if path == "" {
 		return ""

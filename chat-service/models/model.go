@@ -23,6 +23,7 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/internal/modelfile"
+	"github.com/whence-dev/whence/internal/textonly"
 	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/rpc/watchdog"
@@ -66,6 +67,38 @@ func (r *Registry) prepare(c Card) (*model, error) {
 		return nil, err
 	}
 	print := fingerprint(dir) // before the files are read, so that a change in between is found by the next reload
+	loaded, err := r.load(c, dir, owner)
+	if err != nil {
+		return nil, err
+	}
+	times := c.settle()
+	pool := route.New(route.Options{
+		Self: self, Connect: r.Connect, Policy: streams, Prompts: prompts, KV: kv, Metrics: m.Router(cmp.Or(c.Policy, policy.LeastLoaded)),
+		Migrations: c.Migrations, MigrateAfter: times.MigrateAfter, FirstTokenMove: times.FirstTokenMove, HandoverAbove: c.HandoverAbove,
+		Check: func(info *llmv1.WorkerInfo) error { return fits(loaded, info) }, Log: log,
+	})
+	loaded.WorkerContext, loaded.TakesImages = pool.Context, pool.TakesImages
+	loaded.Restarts = restart.Options{Self: self, Allow: pool.Retry, Log: log}
+	workers, embedders := chat.TokenStarter(pool.Start), stream.Unary(pool.Embed)
+	var queue *admit.Queue
+	if c.QueueStreams > 0 {
+		queue = admit.New(admit.Options{MaxStreams: c.QueueStreams, MaxTokens: c.QueueTokens, Outage: c.QueueOutage, Room: pool.Room, Admitted: m.Admitted})
+		workers, embedders = queue.Stage(pool.Generate).Starter(), queue.EmbedStage(embedders)
+	}
+	return &model{
+		card: c, print: print, model: loaded, pool: pool, queue: queue, begun: time.Now(), log: log.With("model", loaded.Name), up: make(chan struct{}),
+		chat:  watchdog.BoundStarter(self, times.Timers, methods.Chat.Tokens, chat.NewStarter(loaded, workers)),
+		embed: watchdog.Bound(self, times.Timers, methods.ChatEmbeddings.Tokens, chat.Embed(loaded, embedders)),
+	}, nil
+}
+
+// load reads the files of a model, and applies the card.
+func (r *Registry) load(c Card, dir fs.FS, owner string) (*chat.Model, error) {
+	if c.textOnly() {
+		m := chat.TextOnly(c.ID(), owner)
+		m.Adapters, m.ContextLength = c.Adapters, cmp.Or(c.Context, m.ContextLength)
+		return m, nil
+	}
 	load := chat.Load
 	if r.Load != nil {
 		load = r.Load
@@ -92,25 +125,7 @@ func (r *Registry) prepare(c Card) (*model, error) {
 		}
 	}
 	loaded.EOS, loaded.Adapters = c.EOS, c.Adapters
-	times := c.settle()
-	pool := route.New(route.Options{
-		Self: self, Connect: r.Connect, Policy: streams, Prompts: prompts, KV: kv, Metrics: m.Router(cmp.Or(c.Policy, policy.LeastLoaded)),
-		Migrations: c.Migrations, MigrateAfter: times.MigrateAfter, FirstTokenMove: times.FirstTokenMove, HandoverAbove: c.HandoverAbove,
-		Check: func(info *llmv1.WorkerInfo) error { return fits(loaded, info) }, Log: log,
-	})
-	loaded.WorkerContext, loaded.TakesImages = pool.Context, pool.TakesImages
-	loaded.Restarts = restart.Options{Self: self, Allow: pool.Retry, Log: log}
-	workers, embedders := chat.TokenStarter(pool.Start), stream.Unary(pool.Embed)
-	var queue *admit.Queue
-	if c.QueueStreams > 0 {
-		queue = admit.New(admit.Options{MaxStreams: c.QueueStreams, MaxTokens: c.QueueTokens, Outage: c.QueueOutage, Room: pool.Room, Admitted: m.Admitted})
-		workers, embedders = queue.Stage(pool.Generate).Starter(), queue.EmbedStage(embedders)
-	}
-	return &model{
-		card: c, print: print, model: loaded, pool: pool, queue: queue, begun: time.Now(), log: log.With("model", loaded.Name), up: make(chan struct{}),
-		chat:  watchdog.BoundStarter(self, times.Timers, methods.Chat.Tokens, chat.NewStarter(loaded, workers)),
-		embed: watchdog.Bound(self, times.Timers, methods.ChatEmbeddings.Tokens, chat.Embed(loaded, embedders)),
-	}, nil
+	return loaded, nil
 }
 
 // fingerprint returns a hash of the model's files, which shows whether they have changed.
@@ -194,7 +209,15 @@ func (m *model) describe(aliases []string) *chatv1.Model {
 	described := &chatv1.Model{
 		Id: m.model.Name, OwnedBy: m.model.OwnedBy, Created: m.begun.Unix(), ContextLength: uint32(m.model.Context()),
 		Aliases: aliases, HealthyWorkers: uint32(healthy), KnownWorkers: uint32(known), ModelChecksum: m.model.Checksum,
-		Problem: m.pool.Problem(), Template: m.model.Template(),
+		Problem: m.pool.Problem(),
+	}
+	if m.model.TextOnly {
+		described.Sampling = []string{"max_tokens"} // beside those of the workers
+	} else {
+		described.Template = m.model.Template()
+	}
+	if described.GetContextLength() == textonly.NoLimit {
+		described.ContextLength = 0 // unknown
 	}
 	for _, w := range m.pool.Workers() {
 		if w.GetState() != chatv1.WorkerState_WORKER_STATE_DOWN {
@@ -214,6 +237,12 @@ func fits(m *chat.Model, info *llmv1.WorkerInfo) error {
 	switch {
 	case info.GetModel() != m.Name:
 		return fmt.Errorf("%s serves the model %q, not %q", info.GetInstance(), info.GetModel(), m.Name)
+	case m.TextOnly && info.GetModelChecksum() != textonly.Checksum:
+		return fmt.Errorf("%s has the files of its model, or takes token ids, and this service has no files (--model %s): give both the model's files, or neither", info.GetInstance(), textonly.Model)
+	case !m.TextOnly && info.GetModelChecksum() == textonly.Checksum:
+		return fmt.Errorf("%s has no files of its model (--model %s) and takes only text, and this service has the files: give both the model's files, or neither", info.GetInstance(), textonly.Model)
+	case m.TextOnly:
+		return nil // there are no token ids to compare
 	case int(info.GetVocabSize()) < m.Tokenizer.VocabSize():
 		return fmt.Errorf("%s has a vocabulary of %d, the tokenizer one of %d", info.GetInstance(), info.GetVocabSize(), m.Tokenizer.VocabSize())
 	case comparable(m.Checksum, info.GetModelChecksum()) && m.Checksum != info.GetModelChecksum():

@@ -26,7 +26,7 @@ import (
 
 // Options configure how the tokens of an answer become text.
 type Options struct {
-	Tokenizer *tokenizer.Tokenizer
+	Tokenizer *tokenizer.Tokenizer // nil if all tokens come as Written pieces
 	// KeepSpecial puts all special tokens into the text. Otherwise only the tokens in Shown are.
 	KeepSpecial bool
 	Shown       []uint32
@@ -48,6 +48,9 @@ type Options struct {
 
 	// TellIDs puts the token ids into each delta.
 	TellIDs bool
+
+	// OneCall ends an answer of Written pieces before its second call.
+	OneCall bool
 
 	// Reuse makes a delta valid only until the next one, or until Sent.
 	Reuse bool
@@ -100,7 +103,10 @@ type Processor struct {
 
 // New returns a Processor at the beginning of an answer.
 func New(opts Options) *Processor {
-	p := &Processor{opts: opts, decoder: opts.Tokenizer.NewDecoder(!opts.KeepSpecial, opts.Shown...)}
+	p := &Processor{opts: opts}
+	if opts.Tokenizer != nil {
+		p.decoder = opts.Tokenizer.NewDecoder(!opts.KeepSpecial, opts.Shown...)
+	}
 	p.speller = speller{tokenizer: opts.Tokenizer, keep: opts.KeepSpecial, shown: opts.Shown}
 	if len(opts.Stop) > 0 {
 		p.stop = stopstring.New(opts.Stop)
@@ -147,6 +153,9 @@ func (p *Processor) Tokens(t *workerv1.Tokens) (out, end *chatv1.GenerateRespons
 	if t.CachedTokens != nil {
 		p.usage.CachedTokens, p.delta.cached = t.CachedTokens, t.CachedTokens
 	}
+	if p.decoder == nil {
+		return p.written(uint32(len(t.GetIds())), t.GetWritten())
+	}
 	ids, logprobs := t.GetIds(), p.speller.spell(t)
 	if !p.singly {
 		p.push(ids, logprobs)
@@ -167,9 +176,11 @@ func (p *Processor) Tokens(t *workerv1.Tokens) (out, end *chatv1.GenerateRespons
 // End takes the worker's ending. It returns a delta with the held-back text, or nil, and the ending
 // of the answer.
 func (p *Processor) End(end *llmv1.End) (out, last *chatv1.GenerateResponse) {
-	if text := p.decoder.Flush(); text != "" {
-		if p.show(text); p.finish != nil {
-			return p.over()
+	if p.decoder != nil {
+		if text := p.decoder.Flush(); text != "" {
+			if p.show(text); p.finish != nil {
+				return p.over()
+			}
 		}
 	}
 	p.release()

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/whence-dev/whence/chat-service/prompt/jinja"
@@ -144,11 +143,7 @@ func (t *Template) Conversation(ctx context.Context, in Input) (string, error) {
 		}
 		c.Tools = append(c.Tools, shownTool{Type: "function", Function: function})
 	}
-	var b strings.Builder
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false) // escaping would spend six bytes on each of the many < and >
-	err = enc.Encode(c)
-	return strings.TrimSuffix(b.String(), "\n"), err
+	return encode(c)
 }
 
 // show converts a message to OpenAI's JSON.

@@ -18,6 +18,9 @@ func (s *Server) Tokenize(ctx context.Context, req *chatv1.TokenizeRequest) (*ch
 		return nil, streamerr.Via(s.hop.Name, err)
 	}
 	text := prompt.Clean(req.GetText())
+	if err := m.Counts("model"); err != nil {
+		return nil, streamerr.Via(s.hop.Name, err)
+	}
 	switch {
 	case len(req.GetMessages()) > 0 && text != "":
 		return nil, streamerr.Via(s.hop.Name, streamerr.InvalidParam("prompt", "the request has both messages and a prompt; leave one of them out"))
@@ -51,6 +54,9 @@ func (s *Server) Tokenize(ctx context.Context, req *chatv1.TokenizeRequest) (*ch
 func (s *Server) Detokenize(_ context.Context, req *chatv1.DetokenizeRequest) (*chatv1.DetokenizeResponse, error) {
 	m, err := s.models.Model(req.GetModel())
 	if err != nil {
+		return nil, streamerr.Via(s.hop.Name, err)
+	}
+	if err := m.Counts("model"); err != nil {
 		return nil, streamerr.Via(s.hop.Name, err)
 	}
 	for i, id := range req.GetIds() {

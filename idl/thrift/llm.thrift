@@ -70,6 +70,9 @@ enum Form {
   FORM_TOKEN_IDS = 1
   // Text, decoded from ids or to be encoded as ids.
   FORM_TEXT = 2
+  // Of prompts: TokenRequest.conversation, which the server renders. Answers are Tokens.written.
+  // Nobody on the path has the model's tokenizer.
+  FORM_CONVERSATION = 3
 }
 
 // Sampling configures the choice of the next token. A field that is not set has the engine's
@@ -196,6 +199,8 @@ struct Started {
   6: list<PromptTokens> prompts
   // The chat-service that answers.
   7: string chat_service
+  // Whether prompt_tokens is an estimate, because only the server that generates can count them.
+  8: bool estimated
 }
 
 // PromptTokens are the tokens of a prompt.
@@ -240,6 +245,9 @@ struct Usage {
   4: optional i64 expected_cached_tokens
   // Tokens of completion_tokens that were reasoning; not set if nothing counts them.
   10: optional i64 reasoning_tokens
+  // Whether prompt_tokens and completion_tokens are estimates, because the server that generates has
+  // not reported them: a token for four bytes of the prompt, and for each piece of the answer.
+  11: bool estimated
 }
 
 // Image is a picture that a prompt shows to the model.

@@ -8,13 +8,14 @@ import (
 
 	"github.com/whence-dev/whence/internal/gguf"
 	"github.com/whence-dev/whence/internal/hub"
+	"github.com/whence-dev/whence/internal/textonly"
 )
 
 // CheckModel reports whether the directory or GGUF file of --model lacks config.json, or has none of
-// the other files. "" stands for the embedded model, which has all files. The files of an id on the hub are
+// the other files. "" stands for the embedded model, which has all files, and textonly.Model for none. The files of an id on the hub are
 // looked for later.
 func CheckModel(path string, oneOf ...string) error {
-	if path == "" || hub.IsID(path) {
+	if path == "" || path == textonly.Model || hub.IsID(path) {
 		return nil
 	}
 	open := gguf.Directory

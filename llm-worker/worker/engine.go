@@ -59,6 +59,9 @@ func (e *engine) load() metrics.Load {
 func newEngine(c *Config, hop *metrics.Hop, log *slog.Logger) (*engine, error) {
 	dir := whencetiny.FS()
 	name, owner := whencetiny.Name, whencetiny.Owner
+	if c.textOnly() {
+		return c.overText(hop, log)
+	}
 	if c.Model != "" {
 		open := gguf.Description
 		if c.NeedsWeights() {
@@ -97,6 +100,11 @@ func newEngine(c *Config, hop *metrics.Hop, log *slog.Logger) (*engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("model %s: %w", name, err)
 	}
+	return e.named(c, name, owner, sum), nil
+}
+
+// named completes the description of an engine.
+func (e *engine) named(c *Config, name, owner, sum string) *engine {
 	info := e.info
 	e.model = name
 	e.info = func() *llmv1.WorkerInfo {
@@ -105,7 +113,7 @@ func newEngine(c *Config, hop *metrics.Hop, log *slog.Logger) (*engine, error) {
 		i.Server = strings.Trim(c.Server+"; "+i.Server, "; ")
 		return i
 	}
-	return e, nil
+	return e
 }
 
 // checksum returns the checksum of the tokenizer in dir, or "" if there is

@@ -15,6 +15,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/flags"
 	"github.com/whence-dev/whence/internal/hub"
+	"github.com/whence-dev/whence/internal/textonly"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overgrpc"
@@ -107,6 +108,9 @@ func (a *addresses) Set(list string) error {
 
 func (c *Config) validateEngine() error {
 	up := &c.Upstream
+	if err := c.validateTextOnly(); err != nil {
+		return err
+	}
 	events := c.events()
 	if err := events.Validate(); err != nil {
 		return err
@@ -158,6 +162,34 @@ func (c *Config) validateOwnAPI() error {
 	default:
 		return overgrpc.Validate(up.Upstream)
 	}
+}
+
+// textOnly reports whether no service has the model's files.
+func (c *Config) textOnly() bool { return c.Model == textonly.Model }
+
+// validateTextOnly refuses options that need the files of a model without files.
+func (c *Config) validateTextOnly() error {
+	switch {
+	case !c.textOnly():
+		return nil
+	case c.Upstream.Upstream == "" || c.Engine != OpenAI && c.Engine != Auto && c.Engine != "":
+		return fmt.Errorf("--model %s, text only, works with --upstream and --engine %s", textonly.Model, OpenAI)
+	case c.Role != "" && c.Role != Both:
+		return fmt.Errorf("--role needs the model's files, and --model is %s", textonly.Model)
+	case c.Events != (upstream.Options{}):
+		return fmt.Errorf("--upstream-kv-events needs the model's files, and --model is %s: events name blocks of token ids", textonly.Model)
+	}
+	return nil
+}
+
+// overText returns an engine on a server with OpenAI's API, to which conversations pass as text. Without
+// a name, the model has the server's.
+func (c *Config) overText(hop *metrics.Hop, log *slog.Logger) (*engine, error) {
+	model := &lexicon.Model{VocabSize: textonly.VocabSize}
+	opts := c.Upstream
+	opts.Name, opts.MaxRunning, opts.Log = c.ModelName, c.MaxRunning, log
+	e := c.upstreamed(openai.New(model, opts), model.Config(), hop, log)
+	return e.named(c, c.ModelName, "", textonly.Checksum), nil
 }
 
 // overOpenAI returns an engine on a server with OpenAI's API. The worker has only the model's

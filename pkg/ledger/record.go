@@ -41,6 +41,7 @@ type Record struct {
 	unread         []string
 	owner          *string // nil while unknown
 	prompt         uint32
+	estimated      bool    // prompt is an estimate until the usage comes
 	cached         *uint32 // cached tokens of the prompt; nil until an answer is complete
 	turnsPrompt    uint32  // prompt tokens of the complete turns of a conversation
 	sentPrompt     uint32  // tokens of the prompts with which workers were called, in the current turn
@@ -135,6 +136,7 @@ func (r *Record) Started(s *llmv1.Started) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.model, r.prompt, r.admitted = s.GetModel(), r.turnsPrompt+s.GetPromptTokens(), true
+	r.estimated = s.GetEstimated()
 	r.answeredBy(s.GetWorker())
 }
 
@@ -146,6 +148,9 @@ func (r *Record) Used(u *llmv1.Usage) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.estimated && !u.GetEstimated() {
+		r.prompt = 0
+	}
 	r.prompt = max(r.prompt, u.GetPromptTokens())
 	if u.CachedTokens != nil {
 		r.cachedInAll(*u.CachedTokens)

@@ -237,6 +237,8 @@ func (c *failover) deliver(ctx context.Context, p *peer, out *chatv1.GenerateRes
 		case m.Delta.GetRemainder():
 			c.remainders = append(c.remainders, proto.CloneOf(out)) // out is valid until deliver returns
 			return true
+		case m.Delta.GetTokens() > 0 && len(m.Delta.GetIds()) == 0:
+			c.moves, c.tellsIDs = false, false // the model's chat-services know no ids, so none can continue the answer
 		case !c.choice(m.Delta.GetChoice()).add(m.Delta, c.original.GetTellIds()):
 			return true
 		}

@@ -119,7 +119,7 @@ func (a *Answer) End(finish llmv1.Finish, said Usage) ([]uint32, *llmv1.End) {
 	if said.Completion > 0 && int64(said.Completion) <= a.mostTokens() {
 		u.CompletionTokens = uint32(a.begun) + said.Completion
 	}
-	if begun := uint32(a.begun); said.Prompt > begun && said.Prompt <= maxCounted {
+	if begun := uint32(a.begun); said.Prompt > begun && said.Prompt <= MaxCounted {
 		u.PromptTokens = said.Prompt - begun
 	}
 	if said.Cached != nil { // the server counts the part of the answer that it was given as prompt, too
@@ -132,9 +132,9 @@ func (a *Answer) End(finish llmv1.Finish, said Usage) ([]uint32, *llmv1.End) {
 	return last, end
 }
 
-// maxCounted is the largest number of tokens that a server is believed to have counted. It is far above
+// MaxCounted is the largest number of tokens that a server is believed to have counted. It is far above
 // any context. Tenants are charged for what is counted.
-const maxCounted = 1 << 24
+const MaxCounted = 1 << 24
 
 // mostTokens returns the largest number of tokens that the server can have made of this answer: a
 // server may count the token that ended the answer beyond the limit.
@@ -142,7 +142,7 @@ func (a *Answer) mostTokens() int64 {
 	if a.limit > 0 {
 		return int64(a.limit) + 1
 	}
-	return maxCounted
+	return MaxCounted
 }
 
 // finishes maps the finish reasons of complete answers, in every server's spelling. A filtered answer

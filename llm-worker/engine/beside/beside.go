@@ -223,6 +223,7 @@ func (e *Engine) generate(ctx context.Context, req *workerv1.TokenRequest, yield
 func (e *Engine) started(ctx context.Context, up *Upstream, req *workerv1.TokenRequest) *workerv1.GenerateResponse {
 	return &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &llmv1.Started{
 		StreamId: stream.ID(ctx), Model: cmp.Or(e.opts.Name, up.Name), PromptTokens: uint32(len(req.GetPrompt())) - req.GetGenerated(),
+		Estimated: up.Capabilities.GetPrompt() == llmv1.Form_FORM_CONVERSATION,
 	}}}
 }
 

@@ -8,17 +8,25 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A chat is the body of POST /v1/chat/completions. Only vLLM gets such requests, and only for prompts
-// with images: its /v1/completions takes none, and its gRPC service wants the tensors that
-// its HTTP process makes of them. vLLM renders the conversation with the model's own chat template.
+// A chat is the body of POST /v1/chat/completions. Any server gets such requests if the worker has no
+// files of the model. Otherwise only vLLM does, and only for prompts with images: its /v1/completions
+// takes none, and its gRPC service wants the tensors that its HTTP process makes of them. vLLM renders
+// the conversation with the model's own chat template.
 type chat struct {
 	completion
+	dialogue
+	Effort string `json:"reasoning_effort,omitempty"`
+}
+
+// A dialogue is the part of a chat that chat-service writes: TokenRequest.conversation.
+type dialogue struct {
 	Messages  []turn          `json:"messages"`
 	Tools     json.RawMessage `json:"tools,omitempty"`
 	Variables json.RawMessage `json:"chat_template_kwargs,omitempty"`
-	// ToolChoice is "none" if there are tools: the template shows them to the model, and the answer
-	// comes as the model wrote it, because chat-service parses calls.
-	ToolChoice string `json:"tool_choice,omitempty"`
+	// ToolChoice is "none" if there are tools and the worker has the model's files: the template shows
+	// them to the model, and the answer comes as the model wrote it, because chat-service parses calls.
+	ToolChoice json.RawMessage `json:"tool_choice,omitempty"`
+	Parallel   *bool           `json:"parallel_tool_calls,omitempty"`
 	ending
 }
 
@@ -50,30 +58,35 @@ func conversation(c *completion, req *workerv1.TokenRequest) (*chat, error) {
 	}
 	b := &chat{completion: *c}
 	b.Prompt, b.KVTransfer = nil, nil
-	var from struct {
-		Messages  []turn          `json:"messages"`
-		Tools     json.RawMessage `json:"tools"`
-		Variables json.RawMessage `json:"chat_template_kwargs"`
-		ending
+	if err := readConversation(req, &b.dialogue); err != nil {
+		return nil, err
 	}
-	if err := json.Unmarshal([]byte(req.GetConversation()), &from); err != nil {
-		return nil, streamerr.InvalidParam("conversation", "the conversation is not the expected JSON object: %v", err)
-	}
-	b.Messages, b.Tools, b.Variables, b.ending = from.Messages, from.Tools, from.Variables, from.ending
 	if len(b.Tools) > 0 {
-		b.ToolChoice = "none"
+		b.ToolChoice = json.RawMessage(`"none"`)
 	}
+	return b, b.place(req)
+}
+
+// readConversation reads the conversation of a request.
+func readConversation(req *workerv1.TokenRequest, into any) error {
+	if err := json.Unmarshal([]byte(req.GetConversation()), into); err != nil {
+		return streamerr.InvalidParam("conversation", "the conversation is not the expected JSON object: %v", err)
+	}
+	return nil
+}
+
+// place puts the images of a request into its turns.
+func (d *dialogue) place(req *workerv1.TokenRequest) (err error) {
 	urls := beside.DataURLs(req.GetImages())
-	for _, t := range b.Messages {
-		var err error
+	for _, t := range d.Messages {
 		if urls, err = t.place(urls); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if len(urls) > 0 {
-		return nil, streamerr.InvalidParam("images", "the conversation has placeholders for %d of %d images", len(req.GetImages())-len(urls), len(req.GetImages()))
+		return streamerr.InvalidParam("images", "the conversation has placeholders for %d of %d images", len(req.GetImages())-len(urls), len(req.GetImages()))
 	}
-	return b, nil
+	return nil
 }
 
 // place gives the images of a turn the first of urls, and returns the others.

@@ -12,6 +12,10 @@
 // reason of the status if there is no answer. A stopped stream closes its connection, which makes
 // these servers abort; the connection is closed before Generate yields the cause.
 //
+// A worker without the files of the model (lexicon.Model.Tokenizer is nil) is text only: conversations go
+// to POST /v1/chat/completions as the client has sent them, and the server's deltas come back as
+// Tokens.written; see text.
+//
 // A conversation with images goes to POST /v1/chat/completions of a vLLM, which renders it itself and
 // answers with token ids there, too. All other servers get no images.
 //

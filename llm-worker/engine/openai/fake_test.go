@@ -42,14 +42,15 @@ type script func(w http.ResponseWriter, r *http.Request, asked map[string]any)
 // all other requests with its script.
 type fake struct {
 	*httptest.Server
-	owner string // of its model
-	limit int    // max_model_len, if any
-	info  string // /get_server_info of an SGLang; "" for none
-	texts bool   // it answers with text, without ids
-	plain bool   // it takes prompts only as text
-	tls   bool
-	embed http.HandlerFunc // nil for a server without embeddings
-	more  string           // further members of its model
+	owner  string // of its model
+	limit  int    // max_model_len, if any
+	info   string // /get_server_info of an SGLang; "" for none
+	texts  bool   // it answers with text, without ids
+	plain  bool   // it takes prompts only as text
+	strict string // a field that it refuses; "" for none
+	tls    bool
+	embed  http.HandlerFunc // nil for a server without embeddings
+	more   string           // further members of its model
 	// tokenize is POST /tokenize; nil for a server without it.
 	tokenize http.HandlerFunc
 	extra    int  // tokens that it counts, and has, too many in prompts of text
@@ -133,6 +134,11 @@ func (f *fake) complete(w http.ResponseWriter, r *http.Request) {
 	if _, isText := asked["prompt"].(string); f.plain && !isText {
 		w.WriteHeader(http.StatusBadRequest)
 		fmt.Fprint(w, `{"error":{"message":"cannot unmarshal array into prompt of type string","type":"invalid_request_error"}}`)
+		return
+	}
+	if _, has := asked[f.strict]; has {
+		w.WriteHeader(http.StatusBadRequest)
+		fmt.Fprintf(w, `{"error":{"message":"Unknown parameter: %s","type":"invalid_request_error"}}`, f.strict)
 		return
 	}
 	if message := llamacpptest.Refusal(asked); f.owner == "llamacpp" && message != "" {
@@ -299,6 +305,7 @@ func request(limit uint32) *workerv1.TokenRequest {
 type result struct {
 	started *llmv1.Started
 	tokens  []uint32
+	written []*workerv1.Written // of a worker that is text only
 	end     *llmv1.End
 	err     error
 	record  *streamv1.Record
@@ -318,6 +325,9 @@ func read(ctx context.Context, e *openai.Engine, req *workerv1.TokenRequest, eac
 			r.started = s
 		}
 		r.tokens = append(r.tokens, out.GetTokens().GetIds()...)
+		if w := out.GetTokens().GetWritten(); w != nil {
+			r.written = append(r.written, w)
+		}
 		r.end = out.GetEnd()
 		if each != nil {
 			each(r)

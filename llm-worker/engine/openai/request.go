@@ -43,6 +43,7 @@ type completion struct {
 
 type streamOptions struct {
 	IncludeUsage bool `json:"include_usage"`
+	Continuous   bool `json:"continuous_usage_stats,omitempty"` // of vLLM and SGLang: in every event
 }
 
 // completion returns the request's body for the upstream.

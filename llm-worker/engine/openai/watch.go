@@ -23,6 +23,7 @@ type upstream struct {
 	prompt  llmv1.Form
 	askIDs  bool       // with return_token_ids
 	embeds  llmv1.Form // the form of texts that it embeds; FORM_UNSPECIFIED if it does not embed
+	noUsage bool       // it takes no stream_options, so that it reports no usage
 
 	reported []string // the fields of Sampling that another Whence honours
 	others   []string // the models that /v1/models has besides the model: adapters are among them
@@ -42,7 +43,7 @@ type look struct {
 }
 
 func newLook(e *Engine) *look {
-	return &look{engine: e, trials: beside.Trials[upstream]{Same: (*upstream).sameList, Plain: beside.TrialRequest(e.model.TrialPrompt()), Alive: func(ctx context.Context) error {
+	return &look{engine: e, trials: beside.Trials[upstream]{Same: (*upstream).sameList, Plain: e.plainTrial(), Alive: func(ctx context.Context) error {
 		return e.client.Get(ctx, "/v1/models", new(struct{}))
 	}}}
 }
@@ -117,6 +118,9 @@ func (l *look) use(up *upstream) *beside.Upstream {
 		up.Upstream = up.WithAdapters(up.others, up.started)
 	}
 	up.Ask = func(_ context.Context, req *workerv1.TokenRequest) (beside.Call, error) {
+		if l.engine.isTextOnly() {
+			return l.engine.askText(up, req)
+		}
 		if req.GetKvTransfer().GetAsk() {
 			return l.engine.read(up, req)
 		}
@@ -193,6 +197,9 @@ func (e *Engine) list(ctx context.Context) (*upstream, error) {
 	if up.model == "" {
 		return nil, errors.New("/v1/models lists no model; --upstream-model names one")
 	}
+	if up.Context == 0 && e.isTextOnly() {
+		up.Context = e.contextOfText(ctx, up.kind)
+	}
 	if up.Context == 0 {
 		return nil, errors.New("neither the server nor config.json has the context length; set max_position_embeddings in config.json")
 	}
@@ -209,6 +216,9 @@ func (e *Engine) list(ctx context.Context) (*upstream, error) {
 // each form of prompt that it might accept, the best form first. An upstream that refuses its trial because it is full has taken this form; its
 // description is returned with the error.
 func (e *Engine) try(ctx context.Context, up *upstream) (*upstream, error) {
+	if e.isTextOnly() {
+		return e.tryText(ctx, up)
+	}
 	forms := []llmv1.Form{llmv1.Form_FORM_TOKEN_IDS, llmv1.Form_FORM_TEXT}
 	switch {
 	case e.opts.Prompt == PromptIDs:

@@ -267,9 +267,10 @@ func (p *ImageInput) Value() (driver.Value, error) {
 type Form int64
 
 const (
-	Form_FORM_UNSPECIFIED Form = 0
-	Form_FORM_TOKEN_IDS   Form = 1
-	Form_FORM_TEXT        Form = 2
+	Form_FORM_UNSPECIFIED  Form = 0
+	Form_FORM_TOKEN_IDS    Form = 1
+	Form_FORM_TEXT         Form = 2
+	Form_FORM_CONVERSATION Form = 3
 )
 
 func (p Form) String() string {
@@ -280,6 +281,8 @@ func (p Form) String() string {
 		return "FORM_TOKEN_IDS"
 	case Form_FORM_TEXT:
 		return "FORM_TEXT"
+	case Form_FORM_CONVERSATION:
+		return "FORM_CONVERSATION"
 	}
 	return "<UNSET>"
 }
@@ -292,6 +295,8 @@ func FormFromString(s string) (Form, error) {
 		return Form_FORM_TOKEN_IDS, nil
 	case "FORM_TEXT":
 		return Form_FORM_TEXT, nil
+	case "FORM_CONVERSATION":
+		return Form_FORM_CONVERSATION, nil
 	}
 	return Form(0), fmt.Errorf("not a valid Form string")
 }
@@ -743,6 +748,7 @@ type Started struct {
 	Worker       string          `thrift:"worker,5" frugal:"5,default,string" json:"worker"`
 	Prompts      []*PromptTokens `thrift:"prompts,6" frugal:"6,default,list<PromptTokens>" json:"prompts"`
 	ChatService  string          `thrift:"chat_service,7" frugal:"7,default,string" json:"chat_service"`
+	Estimated    bool            `thrift:"estimated,8" frugal:"8,default,bool" json:"estimated"`
 }
 
 func NewStarted() *Started {
@@ -780,6 +786,10 @@ func (p *Started) GetChatService() (v string) {
 	return p.ChatService
 }
 
+func (p *Started) GetEstimated() (v bool) {
+	return p.Estimated
+}
+
 func (p *Started) String() string {
 	if p == nil {
 		return "<nil>"
@@ -795,6 +805,7 @@ var fieldIDToName_Started = map[int16]string{
 	5: "worker",
 	6: "prompts",
 	7: "chat_service",
+	8: "estimated",
 }
 
 type PromptTokens struct {
@@ -915,6 +926,7 @@ type Usage struct {
 	CachedTokens         *int64 `thrift:"cached_tokens,3,optional" frugal:"3,optional,i64" json:"cached_tokens,omitempty"`
 	ExpectedCachedTokens *int64 `thrift:"expected_cached_tokens,4,optional" frugal:"4,optional,i64" json:"expected_cached_tokens,omitempty"`
 	ReasoningTokens      *int64 `thrift:"reasoning_tokens,10,optional" frugal:"10,optional,i64" json:"reasoning_tokens,omitempty"`
+	Estimated            bool   `thrift:"estimated,11" frugal:"11,default,bool" json:"estimated"`
 }
 
 func NewUsage() *Usage {
@@ -959,6 +971,10 @@ func (p *Usage) GetReasoningTokens() (v int64) {
 	return *p.ReasoningTokens
 }
 
+func (p *Usage) GetEstimated() (v bool) {
+	return p.Estimated
+}
+
 func (p *Usage) IsSetCachedTokens() bool {
 	return p.CachedTokens != nil
 }
@@ -984,6 +1000,7 @@ var fieldIDToName_Usage = map[int16]string{
 	3:  "cached_tokens",
 	4:  "expected_cached_tokens",
 	10: "reasoning_tokens",
+	11: "estimated",
 }
 
 type Image struct {

@@ -35,6 +35,7 @@ func end() *chatv1.GenerateResponse {
 var tokenMessages = []*workerv1.GenerateResponse{
 	tokens(1), tokens(1, 2, 1<<32-1), tokens(), {},
 	{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{7}, CachedTokens: proto.Uint32(0)}}},
+	{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{0}, Written: &workerv1.Written{Text: "a"}}}},
 	{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{7}, Logprobs: []float32{-1}, TopIds: []uint32{7}, TopLogprobs: []float32{-1}}}},
 	{Message: &workerv1.GenerateResponse_Started{Started: &llmv1.Started{StreamId: "s"}}},
 	{Message: &workerv1.GenerateResponse_Handover{Handover: &workerv1.Handover{Parameters: []byte("x")}}},

@@ -164,7 +164,7 @@ func (e *tokensEncoder) hold(m *workerv1.GenerateResponse) bool {
 		return false
 	}
 	t := oneof.Tokens
-	if t == nil || m.Prompt != nil || t.CachedTokens != nil || len(t.GetLogprobs())+len(t.GetTopIds())+len(t.GetTopLogprobs()) > 0 {
+	if t == nil || m.Prompt != nil || t.CachedTokens != nil || t.Written != nil || len(t.GetLogprobs())+len(t.GetTopIds())+len(t.GetTopLogprobs()) > 0 {
 		return false
 	}
 	e.Message = m.ProtoReflect()

@@ -317,6 +317,9 @@ const (
 	Form_FORM_TOKEN_IDS Form = 1
 	// Text, decoded from ids or to be encoded as ids.
 	Form_FORM_TEXT Form = 2
+	// Of prompts: TokenRequest.conversation, which the server renders. Answers are Tokens.written.
+	// Nobody on the path has the model's tokenizer.
+	Form_FORM_CONVERSATION Form = 3
 )
 
 // Enum value maps for Form.
@@ -325,11 +328,13 @@ var (
 		0: "FORM_UNSPECIFIED",
 		1: "FORM_TOKEN_IDS",
 		2: "FORM_TEXT",
+		3: "FORM_CONVERSATION",
 	}
 	Form_value = map[string]int32{
-		"FORM_UNSPECIFIED": 0,
-		"FORM_TOKEN_IDS":   1,
-		"FORM_TEXT":        2,
+		"FORM_UNSPECIFIED":  0,
+		"FORM_TOKEN_IDS":    1,
+		"FORM_TEXT":         2,
+		"FORM_CONVERSATION": 3,
 	}
 )
 
@@ -901,7 +906,9 @@ type Started struct {
 	// conversation is one prompt.
 	Prompts []*PromptTokens `protobuf:"bytes,6,rep,name=prompts,proto3" json:"prompts,omitempty"`
 	// The chat-service that answers.
-	ChatService   string `protobuf:"bytes,7,opt,name=chat_service,json=chatService,proto3" json:"chat_service,omitempty"`
+	ChatService string `protobuf:"bytes,7,opt,name=chat_service,json=chatService,proto3" json:"chat_service,omitempty"`
+	// Whether prompt_tokens is an estimate, because only the server that generates can count them.
+	Estimated     bool `protobuf:"varint,8,opt,name=estimated,proto3" json:"estimated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -983,6 +990,13 @@ func (x *Started) GetChatService() string {
 		return x.ChatService
 	}
 	return ""
+}
+
+func (x *Started) GetEstimated() bool {
+	if x != nil {
+		return x.Estimated
+	}
+	return false
 }
 
 // PromptTokens are the tokens of a prompt.
@@ -1157,8 +1171,11 @@ type Usage struct {
 	ExpectedCachedTokens *uint32 `protobuf:"varint,4,opt,name=expected_cached_tokens,json=expectedCachedTokens,proto3,oneof" json:"expected_cached_tokens,omitempty"`
 	// Tokens of completion_tokens that were reasoning; not set if nothing counts them.
 	ReasoningTokens *uint32 `protobuf:"varint,10,opt,name=reasoning_tokens,json=reasoningTokens,proto3,oneof" json:"reasoning_tokens,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Whether prompt_tokens and completion_tokens are estimates, because the server that generates has
+	// not reported them: a token for four bytes of the prompt, and for each piece of the answer.
+	Estimated     bool `protobuf:"varint,11,opt,name=estimated,proto3" json:"estimated,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Usage) Reset() {
@@ -1224,6 +1241,13 @@ func (x *Usage) GetReasoningTokens() uint32 {
 		return *x.ReasoningTokens
 	}
 	return 0
+}
+
+func (x *Usage) GetEstimated() bool {
+	if x != nil {
+		return x.Estimated
+	}
+	return false
 }
 
 // Image is a picture that a prompt shows to the model.
@@ -1830,7 +1854,7 @@ const file_whence_llm_v1_llm_proto_rawDesc = "" +
 	"\x04tier\x18\x03 \x01(\x0e2\x13.whence.llm.v1.TierR\x04tier\x12\x14\n" +
 	"\x05owner\x18\x04 \x01(\tR\x05owner\x12\x10\n" +
 	"\x03key\x18\x05 \x01(\tR\x03key\x12\x14\n" +
-	"\x05whole\x18\x06 \x01(\tR\x05whole\"\xf8\x01\n" +
+	"\x05whole\x18\x06 \x01(\tR\x05whole\"\x96\x02\n" +
 	"\aStarted\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12#\n" +
@@ -1838,7 +1862,8 @@ const file_whence_llm_v1_llm_proto_rawDesc = "" +
 	"\rqueued_behind\x18\x04 \x01(\rR\fqueuedBehind\x12\x16\n" +
 	"\x06worker\x18\x05 \x01(\tR\x06worker\x125\n" +
 	"\aprompts\x18\x06 \x03(\v2\x1b.whence.llm.v1.PromptTokensR\aprompts\x12!\n" +
-	"\fchat_service\x18\a \x01(\tR\vchatService\" \n" +
+	"\fchat_service\x18\a \x01(\tR\vchatService\x12\x1c\n" +
+	"\testimated\x18\b \x01(\bR\testimated\" \n" +
 	"\fPromptTokens\x12\x10\n" +
 	"\x03ids\x18\x01 \x03(\rR\x03ids\"\xb7\x02\n" +
 	"\x03End\x120\n" +
@@ -1850,14 +1875,15 @@ const file_whence_llm_v1_llm_proto_rawDesc = "" +
 	"\x05usage\x18\x06 \x01(\v2\x14.whence.llm.v1.UsageR\x05usage\x12(\n" +
 	"\rmatched_token\x18\a \x01(\rH\x00R\fmatchedToken\x88\x01\x01\x12\x16\n" +
 	"\x06tokens\x18\b \x01(\rR\x06tokensB\x10\n" +
-	"\x0e_matched_token\"\xb6\x02\n" +
+	"\x0e_matched_token\"\xd4\x02\n" +
 	"\x05Usage\x12#\n" +
 	"\rprompt_tokens\x18\x01 \x01(\rR\fpromptTokens\x12+\n" +
 	"\x11completion_tokens\x18\x02 \x01(\rR\x10completionTokens\x12(\n" +
 	"\rcached_tokens\x18\x03 \x01(\rH\x00R\fcachedTokens\x88\x01\x01\x129\n" +
 	"\x16expected_cached_tokens\x18\x04 \x01(\rH\x01R\x14expectedCachedTokens\x88\x01\x01\x12.\n" +
 	"\x10reasoning_tokens\x18\n" +
-	" \x01(\rH\x02R\x0freasoningTokens\x88\x01\x01B\x10\n" +
+	" \x01(\rH\x02R\x0freasoningTokens\x88\x01\x01\x12\x1c\n" +
+	"\testimated\x18\v \x01(\bR\testimatedB\x10\n" +
 	"\x0e_cached_tokensB\x19\n" +
 	"\x17_expected_cached_tokensB\x13\n" +
 	"\x11_reasoning_tokensJ\x04\b\x05\x10\n" +
@@ -1934,11 +1960,12 @@ const file_whence_llm_v1_llm_proto_rawDesc = "" +
 	"ImageInput\x12\x1b\n" +
 	"\x17IMAGE_INPUT_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12IMAGE_INPUT_PROMPT\x10\x01\x12\x1c\n" +
-	"\x18IMAGE_INPUT_CONVERSATION\x10\x02*?\n" +
+	"\x18IMAGE_INPUT_CONVERSATION\x10\x02*V\n" +
 	"\x04Form\x12\x14\n" +
 	"\x10FORM_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eFORM_TOKEN_IDS\x10\x01\x12\r\n" +
-	"\tFORM_TEXT\x10\x02B:Z8github.com/whence-dev/whence/idl/gen/whence/llm/v1;llmv1b\x06proto3"
+	"\tFORM_TEXT\x10\x02\x12\x15\n" +
+	"\x11FORM_CONVERSATION\x10\x03B:Z8github.com/whence-dev/whence/idl/gen/whence/llm/v1;llmv1b\x06proto3"
 
 var (
 	file_whence_llm_v1_llm_proto_rawDescOnce sync.Once

@@ -33,7 +33,9 @@ type TokenRequest struct {
 	StreamId string `protobuf:"bytes,1,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
 	// The worker's model; empty for the model that it serves.
 	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
-	// Token ids, each below vocab_size; at least one, fewer than context_length.
+	// Token ids, each below vocab_size; at least one, fewer than context_length. For a worker whose
+	// Capabilities.prompt is FORM_CONVERSATION, hashes of pieces of conversation, about as many as it
+	// has tokens, so that routers can weigh and compare prompts.
 	Prompt []uint32 `protobuf:"varint,3,rep,packed,name=prompt,proto3" json:"prompt,omitempty"`
 	// How to choose tokens, and the maximum number.
 	Sampling *v1.Sampling `protobuf:"bytes,4,opt,name=sampling,proto3" json:"sampling,omitempty"`
@@ -56,10 +58,12 @@ type TokenRequest struct {
 	// The images of the prompt, in the order of their placeholders. A worker whose engine takes no
 	// images refuses them.
 	Images []*v1.Image `protobuf:"bytes,16,rep,name=images,proto3" json:"images,omitempty"`
-	// If there are images: the conversation that prompt was rendered from, for engines that render it
-	// themselves. A JSON object with messages, tools and chat_template_kwargs, as in OpenAI's chat
-	// API, and add_generation_prompt and continue_final_message, as in vLLM's; {"type":"image"} stands
-	// for the next of images. Empty for a raw prompt.
+	// The conversation, for engines that render it themselves: if there are images, and for a worker
+	// whose Capabilities.prompt is FORM_CONVERSATION. A JSON object with messages, tools and
+	// chat_template_kwargs, as in OpenAI's chat API, and add_generation_prompt and
+	// continue_final_message, as in vLLM's; {"type":"image"} stands for the next of images. For
+	// FORM_CONVERSATION also max_tokens, tool_choice and parallel_tool_calls, or prompt, a text,
+	// instead of messages. Empty for a raw prompt of token ids.
 	Conversation string `protobuf:"bytes,17,opt,name=conversation,proto3" json:"conversation,omitempty"`
 	// If there are images: the number of ids of prompt before the first placeholder. Names of blocks
 	// of the KV cache stand for these ids alone, because engines hash images in ways of their own.
@@ -409,7 +413,7 @@ func (*GenerateRequest_Stop) isGenerateRequest_Message() {}
 type Tokens struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At least one. Several if the reader was slower than the engine: unread tokens are merged, never
-	// dropped.
+	// dropped. With written, as many zeros as tokens, as far as the server counts them.
 	Ids []uint32 `protobuf:"varint,1,rep,packed,name=ids,proto3" json:"ids,omitempty"`
 	// If sampling.logprobs is set, the log-probability of each id; at least -9999, which stands for
 	// impossible.
@@ -421,7 +425,9 @@ type Tokens struct {
 	TopLogprobs []float32 `protobuf:"fixed32,4,rep,packed,name=top_logprobs,json=topLogprobs,proto3" json:"top_logprobs,omitempty"`
 	// The future usage.cached_tokens, in the first Tokens of this worker if the engine knows it by
 	// then. A caller that ends the answer at a stop string gets no usage.
-	CachedTokens  *uint32 `protobuf:"varint,5,opt,name=cached_tokens,json=cachedTokens,proto3,oneof" json:"cached_tokens,omitempty"`
+	CachedTokens *uint32 `protobuf:"varint,5,opt,name=cached_tokens,json=cachedTokens,proto3,oneof" json:"cached_tokens,omitempty"`
+	// The content of the tokens, from a worker whose Capabilities.prompt is FORM_CONVERSATION.
+	Written       *Written `protobuf:"bytes,6,opt,name=written,proto3" json:"written,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -491,6 +497,159 @@ func (x *Tokens) GetCachedTokens() uint32 {
 	return 0
 }
 
+func (x *Tokens) GetWritten() *Written {
+	if x != nil {
+		return x.Written
+	}
+	return nil
+}
+
+// Written is a piece of an answer as the server that generates has parsed it.
+type Written struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A piece of the text, in whole characters.
+	Text string `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
+	// A piece of the reasoning, in whole characters.
+	Reasoning string `protobuf:"bytes,2,opt,name=reasoning,proto3" json:"reasoning,omitempty"`
+	// Pieces of tool calls.
+	Calls []*CallPiece `protobuf:"bytes,3,rep,name=calls,proto3" json:"calls,omitempty"`
+	// The tokens of the prompt, if the server has counted the tokens of prompt and answer so far.
+	PromptTokens  *uint32 `protobuf:"varint,4,opt,name=prompt_tokens,json=promptTokens,proto3,oneof" json:"prompt_tokens,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Written) Reset() {
+	*x = Written{}
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Written) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Written) ProtoMessage() {}
+
+func (x *Written) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Written.ProtoReflect.Descriptor instead.
+func (*Written) Descriptor() ([]byte, []int) {
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Written) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *Written) GetReasoning() string {
+	if x != nil {
+		return x.Reasoning
+	}
+	return ""
+}
+
+func (x *Written) GetCalls() []*CallPiece {
+	if x != nil {
+		return x.Calls
+	}
+	return nil
+}
+
+func (x *Written) GetPromptTokens() uint32 {
+	if x != nil && x.PromptTokens != nil {
+		return *x.PromptTokens
+	}
+	return 0
+}
+
+// CallPiece is a piece of a tool call.
+type CallPiece struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The number of the call within the answer, from 0 on.
+	Index uint32 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	// Set in the first piece of a call.
+	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	// Set in the first piece of a call.
+	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// A piece of the JSON arguments.
+	Arguments     string `protobuf:"bytes,4,opt,name=arguments,proto3" json:"arguments,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CallPiece) Reset() {
+	*x = CallPiece{}
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CallPiece) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallPiece) ProtoMessage() {}
+
+func (x *CallPiece) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallPiece.ProtoReflect.Descriptor instead.
+func (*CallPiece) Descriptor() ([]byte, []int) {
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *CallPiece) GetIndex() uint32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *CallPiece) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *CallPiece) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CallPiece) GetArguments() string {
+	if x != nil {
+		return x.Arguments
+	}
+	return ""
+}
+
 // PromptLogprobs are the log-probabilities of a prompt's tokens from the second one on: nothing
 // stands before the first. The fields are those of Tokens.
 type PromptLogprobs struct {
@@ -507,7 +666,7 @@ type PromptLogprobs struct {
 
 func (x *PromptLogprobs) Reset() {
 	*x = PromptLogprobs{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[5]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -519,7 +678,7 @@ func (x *PromptLogprobs) String() string {
 func (*PromptLogprobs) ProtoMessage() {}
 
 func (x *PromptLogprobs) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[5]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -532,7 +691,7 @@ func (x *PromptLogprobs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromptLogprobs.ProtoReflect.Descriptor instead.
 func (*PromptLogprobs) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{5}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PromptLogprobs) GetLogprobs() []float32 {
@@ -574,7 +733,7 @@ type GenerateResponse struct {
 
 func (x *GenerateResponse) Reset() {
 	*x = GenerateResponse{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[6]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -586,7 +745,7 @@ func (x *GenerateResponse) String() string {
 func (*GenerateResponse) ProtoMessage() {}
 
 func (x *GenerateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[6]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -599,7 +758,7 @@ func (x *GenerateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateResponse.ProtoReflect.Descriptor instead.
 func (*GenerateResponse) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{6}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GenerateResponse) GetMessage() isGenerateResponse_Message {
@@ -705,7 +864,7 @@ type EmbedRequest struct {
 
 func (x *EmbedRequest) Reset() {
 	*x = EmbedRequest{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[7]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -717,7 +876,7 @@ func (x *EmbedRequest) String() string {
 func (*EmbedRequest) ProtoMessage() {}
 
 func (x *EmbedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[7]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -730,7 +889,7 @@ func (x *EmbedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EmbedRequest.ProtoReflect.Descriptor instead.
 func (*EmbedRequest) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{7}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *EmbedRequest) GetStreamId() string {
@@ -779,7 +938,7 @@ type TokenIds struct {
 
 func (x *TokenIds) Reset() {
 	*x = TokenIds{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[8]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -791,7 +950,7 @@ func (x *TokenIds) String() string {
 func (*TokenIds) ProtoMessage() {}
 
 func (x *TokenIds) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[8]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -804,7 +963,7 @@ func (x *TokenIds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenIds.ProtoReflect.Descriptor instead.
 func (*TokenIds) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{8}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *TokenIds) GetIds() []uint32 {
@@ -829,7 +988,7 @@ type EmbedResponse struct {
 
 func (x *EmbedResponse) Reset() {
 	*x = EmbedResponse{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[9]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -841,7 +1000,7 @@ func (x *EmbedResponse) String() string {
 func (*EmbedResponse) ProtoMessage() {}
 
 func (x *EmbedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[9]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -854,7 +1013,7 @@ func (x *EmbedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EmbedResponse.ProtoReflect.Descriptor instead.
 func (*EmbedResponse) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{9}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *EmbedResponse) GetEmbeddings() []*v1.Embedding {
@@ -887,7 +1046,7 @@ type InfoRequest struct {
 
 func (x *InfoRequest) Reset() {
 	*x = InfoRequest{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[10]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -899,7 +1058,7 @@ func (x *InfoRequest) String() string {
 func (*InfoRequest) ProtoMessage() {}
 
 func (x *InfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[10]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -912,7 +1071,7 @@ func (x *InfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoRequest.ProtoReflect.Descriptor instead.
 func (*InfoRequest) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{10}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{12}
 }
 
 // StopRequest names a stream.
@@ -926,7 +1085,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[11]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -938,7 +1097,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[11]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -951,7 +1110,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{11}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StopRequest) GetStream() *v11.StopStreamRequest {
@@ -972,7 +1131,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[12]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -984,7 +1143,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[12]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -997,7 +1156,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{12}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *StopResponse) GetStream() *v11.StopStreamResponse {
@@ -1016,7 +1175,7 @@ type KVEventsRequest struct {
 
 func (x *KVEventsRequest) Reset() {
 	*x = KVEventsRequest{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1028,7 +1187,7 @@ func (x *KVEventsRequest) String() string {
 func (*KVEventsRequest) ProtoMessage() {}
 
 func (x *KVEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1041,7 +1200,7 @@ func (x *KVEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KVEventsRequest.ProtoReflect.Descriptor instead.
 func (*KVEventsRequest) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{13}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{15}
 }
 
 // KVEventsResponse is a change of the KV cache. A block's name is its chained hash, the same on all
@@ -1064,7 +1223,7 @@ type KVEventsResponse struct {
 
 func (x *KVEventsResponse) Reset() {
 	*x = KVEventsResponse{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1076,7 +1235,7 @@ func (x *KVEventsResponse) String() string {
 func (*KVEventsResponse) ProtoMessage() {}
 
 func (x *KVEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1089,7 +1248,7 @@ func (x *KVEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KVEventsResponse.ProtoReflect.Descriptor instead.
 func (*KVEventsResponse) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{14}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *KVEventsResponse) GetSequence() uint64 {
@@ -1155,14 +1314,26 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\x0fGenerateRequest\x128\n" +
 	"\x06tokens\x18\x01 \x01(\v2\x1e.whence.worker.v1.TokenRequestH\x00R\x06tokens\x12,\n" +
 	"\x04stop\x18\x02 \x01(\v2\x16.whence.stream.v1.StopH\x00R\x04stopB\t\n" +
-	"\amessage\"\xae\x01\n" +
+	"\amessage\"\xe3\x01\n" +
 	"\x06Tokens\x12\x10\n" +
 	"\x03ids\x18\x01 \x03(\rR\x03ids\x12\x1a\n" +
 	"\blogprobs\x18\x02 \x03(\x02R\blogprobs\x12\x17\n" +
 	"\atop_ids\x18\x03 \x03(\rR\x06topIds\x12!\n" +
 	"\ftop_logprobs\x18\x04 \x03(\x02R\vtopLogprobs\x12(\n" +
-	"\rcached_tokens\x18\x05 \x01(\rH\x00R\fcachedTokens\x88\x01\x01B\x10\n" +
-	"\x0e_cached_tokens\"h\n" +
+	"\rcached_tokens\x18\x05 \x01(\rH\x00R\fcachedTokens\x88\x01\x01\x123\n" +
+	"\awritten\x18\x06 \x01(\v2\x19.whence.worker.v1.WrittenR\awrittenB\x10\n" +
+	"\x0e_cached_tokens\"\xaa\x01\n" +
+	"\aWritten\x12\x12\n" +
+	"\x04text\x18\x01 \x01(\tR\x04text\x12\x1c\n" +
+	"\treasoning\x18\x02 \x01(\tR\treasoning\x121\n" +
+	"\x05calls\x18\x03 \x03(\v2\x1b.whence.worker.v1.CallPieceR\x05calls\x12(\n" +
+	"\rprompt_tokens\x18\x04 \x01(\rH\x00R\fpromptTokens\x88\x01\x01B\x10\n" +
+	"\x0e_prompt_tokens\"c\n" +
+	"\tCallPiece\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\rR\x05index\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x1c\n" +
+	"\targuments\x18\x04 \x01(\tR\targuments\"h\n" +
 	"\x0ePromptLogprobs\x12\x1a\n" +
 	"\blogprobs\x18\x01 \x03(\x02R\blogprobs\x12\x17\n" +
 	"\atop_ids\x18\x02 \x03(\rR\x06topIds\x12!\n" +
@@ -1221,67 +1392,71 @@ func file_whence_worker_v1_worker_proto_rawDescGZIP() []byte {
 	return file_whence_worker_v1_worker_proto_rawDescData
 }
 
-var file_whence_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_whence_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_whence_worker_v1_worker_proto_goTypes = []any{
 	(*TokenRequest)(nil),           // 0: whence.worker.v1.TokenRequest
 	(*KVTransfer)(nil),             // 1: whence.worker.v1.KVTransfer
 	(*Handover)(nil),               // 2: whence.worker.v1.Handover
 	(*GenerateRequest)(nil),        // 3: whence.worker.v1.GenerateRequest
 	(*Tokens)(nil),                 // 4: whence.worker.v1.Tokens
-	(*PromptLogprobs)(nil),         // 5: whence.worker.v1.PromptLogprobs
-	(*GenerateResponse)(nil),       // 6: whence.worker.v1.GenerateResponse
-	(*EmbedRequest)(nil),           // 7: whence.worker.v1.EmbedRequest
-	(*TokenIds)(nil),               // 8: whence.worker.v1.TokenIds
-	(*EmbedResponse)(nil),          // 9: whence.worker.v1.EmbedResponse
-	(*InfoRequest)(nil),            // 10: whence.worker.v1.InfoRequest
-	(*StopRequest)(nil),            // 11: whence.worker.v1.StopRequest
-	(*StopResponse)(nil),           // 12: whence.worker.v1.StopResponse
-	(*KVEventsRequest)(nil),        // 13: whence.worker.v1.KVEventsRequest
-	(*KVEventsResponse)(nil),       // 14: whence.worker.v1.KVEventsResponse
-	(*v1.Sampling)(nil),            // 15: whence.llm.v1.Sampling
-	(*v1.Claim)(nil),               // 16: whence.llm.v1.Claim
-	(*v1.Image)(nil),               // 17: whence.llm.v1.Image
-	(*v11.Stop)(nil),               // 18: whence.stream.v1.Stop
-	(*v1.Started)(nil),             // 19: whence.llm.v1.Started
-	(*v1.End)(nil),                 // 20: whence.llm.v1.End
-	(*v1.Embedding)(nil),           // 21: whence.llm.v1.Embedding
-	(*v11.StopStreamRequest)(nil),  // 22: whence.stream.v1.StopStreamRequest
-	(*v11.StopStreamResponse)(nil), // 23: whence.stream.v1.StopStreamResponse
-	(*v1.WorkerInfo)(nil),          // 24: whence.llm.v1.WorkerInfo
+	(*Written)(nil),                // 5: whence.worker.v1.Written
+	(*CallPiece)(nil),              // 6: whence.worker.v1.CallPiece
+	(*PromptLogprobs)(nil),         // 7: whence.worker.v1.PromptLogprobs
+	(*GenerateResponse)(nil),       // 8: whence.worker.v1.GenerateResponse
+	(*EmbedRequest)(nil),           // 9: whence.worker.v1.EmbedRequest
+	(*TokenIds)(nil),               // 10: whence.worker.v1.TokenIds
+	(*EmbedResponse)(nil),          // 11: whence.worker.v1.EmbedResponse
+	(*InfoRequest)(nil),            // 12: whence.worker.v1.InfoRequest
+	(*StopRequest)(nil),            // 13: whence.worker.v1.StopRequest
+	(*StopResponse)(nil),           // 14: whence.worker.v1.StopResponse
+	(*KVEventsRequest)(nil),        // 15: whence.worker.v1.KVEventsRequest
+	(*KVEventsResponse)(nil),       // 16: whence.worker.v1.KVEventsResponse
+	(*v1.Sampling)(nil),            // 17: whence.llm.v1.Sampling
+	(*v1.Claim)(nil),               // 18: whence.llm.v1.Claim
+	(*v1.Image)(nil),               // 19: whence.llm.v1.Image
+	(*v11.Stop)(nil),               // 20: whence.stream.v1.Stop
+	(*v1.Started)(nil),             // 21: whence.llm.v1.Started
+	(*v1.End)(nil),                 // 22: whence.llm.v1.End
+	(*v1.Embedding)(nil),           // 23: whence.llm.v1.Embedding
+	(*v11.StopStreamRequest)(nil),  // 24: whence.stream.v1.StopStreamRequest
+	(*v11.StopStreamResponse)(nil), // 25: whence.stream.v1.StopStreamResponse
+	(*v1.WorkerInfo)(nil),          // 26: whence.llm.v1.WorkerInfo
 }
 var file_whence_worker_v1_worker_proto_depIdxs = []int32{
-	15, // 0: whence.worker.v1.TokenRequest.sampling:type_name -> whence.llm.v1.Sampling
-	16, // 1: whence.worker.v1.TokenRequest.claim:type_name -> whence.llm.v1.Claim
+	17, // 0: whence.worker.v1.TokenRequest.sampling:type_name -> whence.llm.v1.Sampling
+	18, // 1: whence.worker.v1.TokenRequest.claim:type_name -> whence.llm.v1.Claim
 	1,  // 2: whence.worker.v1.TokenRequest.kv_transfer:type_name -> whence.worker.v1.KVTransfer
-	17, // 3: whence.worker.v1.TokenRequest.images:type_name -> whence.llm.v1.Image
+	19, // 3: whence.worker.v1.TokenRequest.images:type_name -> whence.llm.v1.Image
 	0,  // 4: whence.worker.v1.GenerateRequest.tokens:type_name -> whence.worker.v1.TokenRequest
-	18, // 5: whence.worker.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
-	19, // 6: whence.worker.v1.GenerateResponse.started:type_name -> whence.llm.v1.Started
-	4,  // 7: whence.worker.v1.GenerateResponse.tokens:type_name -> whence.worker.v1.Tokens
-	20, // 8: whence.worker.v1.GenerateResponse.end:type_name -> whence.llm.v1.End
-	2,  // 9: whence.worker.v1.GenerateResponse.handover:type_name -> whence.worker.v1.Handover
-	5,  // 10: whence.worker.v1.GenerateResponse.prompt:type_name -> whence.worker.v1.PromptLogprobs
-	8,  // 11: whence.worker.v1.EmbedRequest.inputs:type_name -> whence.worker.v1.TokenIds
-	16, // 12: whence.worker.v1.EmbedRequest.claim:type_name -> whence.llm.v1.Claim
-	21, // 13: whence.worker.v1.EmbedResponse.embeddings:type_name -> whence.llm.v1.Embedding
-	20, // 14: whence.worker.v1.EmbedResponse.end:type_name -> whence.llm.v1.End
-	22, // 15: whence.worker.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
-	23, // 16: whence.worker.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
-	3,  // 17: whence.worker.v1.Worker.Generate:input_type -> whence.worker.v1.GenerateRequest
-	7,  // 18: whence.worker.v1.Worker.Embed:input_type -> whence.worker.v1.EmbedRequest
-	10, // 19: whence.worker.v1.Worker.Info:input_type -> whence.worker.v1.InfoRequest
-	11, // 20: whence.worker.v1.Worker.Stop:input_type -> whence.worker.v1.StopRequest
-	13, // 21: whence.worker.v1.Worker.KVEvents:input_type -> whence.worker.v1.KVEventsRequest
-	6,  // 22: whence.worker.v1.Worker.Generate:output_type -> whence.worker.v1.GenerateResponse
-	9,  // 23: whence.worker.v1.Worker.Embed:output_type -> whence.worker.v1.EmbedResponse
-	24, // 24: whence.worker.v1.Worker.Info:output_type -> whence.llm.v1.WorkerInfo
-	12, // 25: whence.worker.v1.Worker.Stop:output_type -> whence.worker.v1.StopResponse
-	14, // 26: whence.worker.v1.Worker.KVEvents:output_type -> whence.worker.v1.KVEventsResponse
-	22, // [22:27] is the sub-list for method output_type
-	17, // [17:22] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	20, // 5: whence.worker.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
+	5,  // 6: whence.worker.v1.Tokens.written:type_name -> whence.worker.v1.Written
+	6,  // 7: whence.worker.v1.Written.calls:type_name -> whence.worker.v1.CallPiece
+	21, // 8: whence.worker.v1.GenerateResponse.started:type_name -> whence.llm.v1.Started
+	4,  // 9: whence.worker.v1.GenerateResponse.tokens:type_name -> whence.worker.v1.Tokens
+	22, // 10: whence.worker.v1.GenerateResponse.end:type_name -> whence.llm.v1.End
+	2,  // 11: whence.worker.v1.GenerateResponse.handover:type_name -> whence.worker.v1.Handover
+	7,  // 12: whence.worker.v1.GenerateResponse.prompt:type_name -> whence.worker.v1.PromptLogprobs
+	10, // 13: whence.worker.v1.EmbedRequest.inputs:type_name -> whence.worker.v1.TokenIds
+	18, // 14: whence.worker.v1.EmbedRequest.claim:type_name -> whence.llm.v1.Claim
+	23, // 15: whence.worker.v1.EmbedResponse.embeddings:type_name -> whence.llm.v1.Embedding
+	22, // 16: whence.worker.v1.EmbedResponse.end:type_name -> whence.llm.v1.End
+	24, // 17: whence.worker.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
+	25, // 18: whence.worker.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
+	3,  // 19: whence.worker.v1.Worker.Generate:input_type -> whence.worker.v1.GenerateRequest
+	9,  // 20: whence.worker.v1.Worker.Embed:input_type -> whence.worker.v1.EmbedRequest
+	12, // 21: whence.worker.v1.Worker.Info:input_type -> whence.worker.v1.InfoRequest
+	13, // 22: whence.worker.v1.Worker.Stop:input_type -> whence.worker.v1.StopRequest
+	15, // 23: whence.worker.v1.Worker.KVEvents:input_type -> whence.worker.v1.KVEventsRequest
+	8,  // 24: whence.worker.v1.Worker.Generate:output_type -> whence.worker.v1.GenerateResponse
+	11, // 25: whence.worker.v1.Worker.Embed:output_type -> whence.worker.v1.EmbedResponse
+	26, // 26: whence.worker.v1.Worker.Info:output_type -> whence.llm.v1.WorkerInfo
+	14, // 27: whence.worker.v1.Worker.Stop:output_type -> whence.worker.v1.StopResponse
+	16, // 28: whence.worker.v1.Worker.KVEvents:output_type -> whence.worker.v1.KVEventsResponse
+	24, // [24:29] is the sub-list for method output_type
+	19, // [19:24] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_whence_worker_v1_worker_proto_init() }
@@ -1298,20 +1473,21 @@ func file_whence_worker_v1_worker_proto_init() {
 		(*GenerateRequest_Stop)(nil),
 	}
 	file_whence_worker_v1_worker_proto_msgTypes[4].OneofWrappers = []any{}
-	file_whence_worker_v1_worker_proto_msgTypes[6].OneofWrappers = []any{
+	file_whence_worker_v1_worker_proto_msgTypes[5].OneofWrappers = []any{}
+	file_whence_worker_v1_worker_proto_msgTypes[8].OneofWrappers = []any{
 		(*GenerateResponse_Started)(nil),
 		(*GenerateResponse_Tokens)(nil),
 		(*GenerateResponse_End)(nil),
 		(*GenerateResponse_Handover)(nil),
 	}
-	file_whence_worker_v1_worker_proto_msgTypes[7].OneofWrappers = []any{}
+	file_whence_worker_v1_worker_proto_msgTypes[9].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_whence_worker_v1_worker_proto_rawDesc), len(file_whence_worker_v1_worker_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
