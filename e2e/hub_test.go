@@ -210,6 +210,7 @@ func TestModelsThatTheHubLacksEndTheStart(t *testing.T) {
 		{h.URL, "acme/Small-2", "", "the hub has no such model"},
 		{"http://127.0.0.1:1", "acme/Small-1", "", "cannot be reached"},
 		{h.URL, "acme/Small-1", "--no-download", "--no-download forbids"},
+		{h.URL, "acme/Small-1", "--engine embedded", "run `hf download acme/Small-1` first"},
 	} {
 		p := serveModel(t, test.endpoint, t.TempDir(), test.model, strings.Fields(test.flag)...)
 		p.exitWith(t, 1)

@@ -101,6 +101,9 @@ func checkToken(source, token string) (string, error) {
 	return token, nil
 }
 
+// address returns the address of the hub for people, without a password.
+func (c *client) address() string { return c.endpoint.Redacted() }
+
 // A listing describes a model at a commit.
 type listing struct {
 	Commit string `json:"sha"`
@@ -133,10 +136,10 @@ func (c *client) list(ctx context.Context, id, revision string) (*listing, error
 	}
 	l := new(listing)
 	if err := json.Unmarshal(text, l); err != nil {
-		return nil, fmt.Errorf("%s answers with something else than the description of a model: %w", c.endpoint, err)
+		return nil, fmt.Errorf("%s answers with something else than the description of a model: %w", c.address(), err)
 	}
 	if !commitForm.MatchString(l.Commit) || commitForm.MatchString(revision) && l.Commit != revision {
-		return nil, fmt.Errorf("%s answers with the commit %.64q for the revision %s", c.endpoint, l.Commit, revision)
+		return nil, fmt.Errorf("%s answers with the commit %.64q for the revision %s", c.address(), l.Commit, revision)
 	}
 	return l, nil
 }
@@ -213,13 +216,13 @@ func (c *client) unreachable(err error) error {
 	if errors.As(err, &at) {
 		err = at.Err // without an address that may have a signature in it
 	}
-	return fmt.Errorf("the hub at %s cannot be reached: %w; give the directory of the model's files, or set HF_ENDPOINT to a mirror", c.endpoint, err)
+	return fmt.Errorf("the hub at %s cannot be reached: %w; give the directory of the model's files, or set HF_ENDPOINT to a mirror", c.address(), err)
 }
 
 // refusal describes an answer with an error.
 func (c *client) refusal(resp *http.Response, id, revision string) error {
 	code := resp.Header.Get("X-Error-Code")
-	page := c.endpoint.JoinPath(id)
+	page := c.endpoint.JoinPath(id).Redacted()
 	switch {
 	case code == "GatedRepo" || resp.StatusCode == http.StatusForbidden:
 		if c.token == "" {
@@ -229,19 +232,19 @@ func (c *client) refusal(resp *http.Response, id, revision string) error {
 	case code == "RevisionNotFound":
 		return fmt.Errorf("%w as %q; %s/tree/main shows its branches", errNoRevision, revision, page)
 	case resp.StatusCode == http.StatusUnauthorized && c.token != "" && code != "RepoNotFound":
-		return fmt.Errorf("%s refuses the token of HF_TOKEN or of `hf auth login`", c.endpoint)
+		return fmt.Errorf("%s refuses the token of HF_TOKEN or of `hf auth login`", c.address())
 	case resp.StatusCode == http.StatusUnauthorized: // what the hub says to strangers
-		return fmt.Errorf("%w for everybody: correct the id, or set HF_TOKEN if the model is private", errUnknown)
+		return fmt.Errorf("%w that everybody may see: correct the id, or set HF_TOKEN if the model is private", errUnknown)
 	case resp.StatusCode == http.StatusNotFound && code != "EntryNotFound":
 		return fmt.Errorf("%w: %s does not exist", errUnknown, page)
 	case resp.StatusCode == http.StatusTooManyRequests:
-		return fmt.Errorf("%s limits the requests of this address; try again later, or set HF_TOKEN", c.endpoint)
+		return fmt.Errorf("%s limits the requests of this address; try again later, or set HF_TOKEN", c.address())
 	}
 	message := resp.Header.Get("X-Error-Message")
 	if message != "" {
 		message = ": " + message
 	}
-	return fmt.Errorf("%s answers with status %d%.*s", c.endpoint, resp.StatusCode, maxMessage, message)
+	return fmt.Errorf("%s answers with status %d%.*s", c.address(), resp.StatusCode, maxMessage, message)
 }
 
 // bounded returns a body whose reads fail after a pause of stallTimeout.

@@ -54,7 +54,7 @@ func (c *client) fetch(ctx context.Context, f *finder, commit string, files []*f
 		return nil
 	}
 	begun := time.Now()
-	f.opts.Log.Info("files of the model are downloaded", "model", f.id, "from", c.endpoint.String(), "commit", commit, "files", len(files), "bytes", total, "to", f.root)
+	f.opts.Log.Info("files of the model are downloaded", "model", f.id, "from", c.address(), "commit", commit, "files", len(files), "bytes", total, "to", f.root)
 	report, end := func(int64) {}, func() {}
 	if f.opts.Progress != nil {
 		bar, done := progress.NewBar(f.opts.Progress, "fetching", f.id), int64(0)
@@ -98,7 +98,7 @@ func (c *client) head(ctx context.Context, f *finder, commit string, one *file) 
 		return c.refusal(resp, f.id, f.revision)
 	}
 	if at := header.Get(repoCommit); at != "" && at != commit {
-		return fmt.Errorf("%s: %s answers with the commit %.64q instead of %s", one.name, c.endpoint, at, commit)
+		return fmt.Errorf("%s: %s answers with the commit %.64q instead of %s", one.name, c.address(), at, commit)
 	}
 	etag, size := header.Get(linkedETag), header.Get(linkedSize)
 	if etag == "" {
@@ -106,7 +106,7 @@ func (c *client) head(ctx context.Context, f *finder, commit string, one *file) 
 	}
 	one.etag = strings.Trim(strings.TrimPrefix(etag, "W/"), `"`)
 	if !etagForm.MatchString(one.etag) {
-		return fmt.Errorf("%s: %s answers without a valid ETag, so it is not a Hugging Face hub or a mirror of it", one.name, c.endpoint)
+		return fmt.Errorf("%s: %s answers without a valid ETag, so it is not a Hugging Face hub or a mirror of it", one.name, c.address())
 	}
 	if one.size, err = strconv.ParseInt(size, 10, 64); err != nil || one.size < 0 {
 		one.size = -1

@@ -134,7 +134,7 @@ func TestModelIsDownloadedOnce(t *testing.T) {
 
 func TestNewerCommitDoesNotMixWithTheCache(t *testing.T) {
 	h := hubtest.New(t)
-	old := h.Add(id, small(), "v1")
+	old := h.Add(id, small(), "v1", "refs/pr/1")
 	e := newEnvironment(t, h)
 	first := resolve(t, e, id)
 	m := small()
@@ -152,7 +152,7 @@ func TestNewerCommitDoesNotMixWithTheCache(t *testing.T) {
 		t.Errorf("the rest comes from %s", path)
 	}
 	expectFiles(t, first, small().Files, needed...)
-	for _, revision := range []string{"v1", old} {
+	for _, revision := range []string{"v1", "refs/pr/1", old} {
 		if path := resolve(t, e, id+"@"+revision); path != first {
 			t.Errorf("%s is %s", revision, path)
 		}
@@ -304,10 +304,10 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 		{"acme/gated", "", "it is gated: ask for access on " + h.URL + "/acme/gated, and set HF_TOKEN"},
 		{"acme/gated", "hf_somebody", "the account of the token has no access"},
 		{"acme/gated", h.Token, ""},
-		{"acme/private", "", "no such model for everybody"},
+		{"acme/private", "", "no such model that everybody may see"},
 		{"acme/private", "hf_somebody", "does not exist"},
 		{"acme/private", h.Token, ""},
-		{"acme/unknown", "", "no such model for everybody"},
+		{"acme/unknown", "", "no such model that everybody may see"},
 		{"acme/unknown", "hf_somebody", "does not exist"},
 		{"acme/private", "bad", "refuses the token"},
 		{"acme/private", "a b", "characters that a token cannot have"},
@@ -336,6 +336,10 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 	refused(t, e, "acme/private")
 	e["HF_ENDPOINT"] = "http://127.0.0.1:1"
 	if text := refused(t, e, id); !strings.Contains(text, "the hub at http://127.0.0.1:1 cannot be reached") || !strings.Contains(text, "connection refused") {
+		t.Error(text)
+	}
+	e["HF_ENDPOINT"] = "http://user:secret@127.0.0.1:1"
+	if text := refused(t, e, id); !strings.Contains(text, "http://user:xxxxx@127.0.0.1:1") || strings.Contains(text, "secret") {
 		t.Error(text)
 	}
 	e["HF_ENDPOINT"] = "huggingface.co"

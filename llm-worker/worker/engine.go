@@ -135,6 +135,9 @@ func checksum(dir fs.FS) (string, error) {
 // embedded runs the model in this process.
 func embedded(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Logger) (*engine, error) {
 	weights, err := c.load(dir, name, log)
+	if id := hub.ID(c.Model); id != "" && errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("the cache has no weights of the model, which are not downloaded: run `hf download %s` first, or serve it with a model server and name that with --upstream (%w)", id, err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -33,7 +33,7 @@ func FindShards(fsys fs.FS) ([]Shard, error) {
 	}
 	b, err := modelfile.Read(fsys, index, modelfile.MaxOther)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("there is neither %s nor %s", whole, index)
+		return nil, fmt.Errorf("there is neither %s nor %s: %w", whole, index, fs.ErrNotExist)
 	}
 	if err != nil {
 		return nil, err
