@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -173,6 +174,9 @@ func (c *Config) Validate() error {
 		return err
 	}
 	card := c.card()
+	if c.Source != nil { // which names the models
+		card.Name = cmp.Or(card.Name, "model")
+	}
 	return card.Validate()
 }
 

@@ -49,6 +49,12 @@ func vllm(t *testing.T, directory string) *httptest.Server {
 		_, _ = fmt.Fprintf(w, "data: {\"choices\":[{\"index\":0,\"text\":\"\",\"token_ids\":[],\"finish_reason\":%q}]}\n\n", finish)
 		_, _ = fmt.Fprintf(w, "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":%d,\"completion_tokens\":%d}}\n\ndata: [DONE]\n\n", len(asked.Prompt), len(ids))
 	})
+	mux.HandleFunc("POST /v1/chat/completions", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+		_, _ = fmt.Fprintf(w, "data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":%q},\"finish_reason\":null}]}\n\n", answerOfVLLM)
+		_, _ = io.WriteString(w, `data: {"choices":[{"index":0,"delta":{"content":""},"finish_reason":"stop"}]}`+"\n\n")
+		_, _ = io.WriteString(w, `data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":6}}`+"\n\ndata: [DONE]\n\n")
+	})
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	return server
@@ -76,7 +82,8 @@ func TestOneCommandInFrontOfAModelServer(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, first.output.String())
 		}
 	}
-	answer := u.run(block{text: `curl http://$FIRST/v1/chat/completions -H 'Content-Type: application/json' -d '{"model":"acme/llama-9","messages":[{"role":"user","content":"Who wrote this?"}]}'` + "\n"})
+	ask := block{text: `curl http://$FIRST/v1/chat/completions -H 'Content-Type: application/json' -d '{"model":"acme/llama-9","messages":[{"role":"user","content":"Who wrote this?"}]}'` + "\n"}
+	answer := u.run(ask)
 	if !strings.Contains(answer, answerOfVLLM) {
 		t.Error(answer)
 	}
@@ -92,8 +99,19 @@ func TestOneCommandInFrontOfAModelServer(t *testing.T) {
 	second := u.start("export WHENCE_LISTEN=$FIRST; go run . gateway --upstream " + vllm(t, directory).URL + "," + vllm(t, directory).URL)
 	u.await(second, "server recognised")
 	u.run(block{text: "until curl http://$FIRST/readyz | grep '2 of 2'; do sleep 0.1; done\n"})
-	if answer := u.run(block{text: `curl http://$FIRST/v1/chat/completions -H 'Content-Type: application/json' -d '{"model":"acme/llama-9","messages":[{"role":"user","content":"Who wrote this?"}]}'` + "\n"}); !strings.Contains(answer, answerOfVLLM) {
+	if answer := u.run(ask); !strings.Contains(answer, answerOfVLLM) {
 		t.Error(answer)
 	}
 	second.interrupt()
+
+	// A server of whose model nobody has files.
+	third := u.start("export WHENCE_LISTEN=$FIRST; go run . --upstream " + vllm(t, t.TempDir()).URL)
+	u.await(third, "Ctrl-C drains")
+	if log := third.output.String(); !strings.Contains(log, "text only") || !strings.Contains(log, "--model names them") {
+		t.Error(log)
+	}
+	if answer := u.run(ask); !strings.Contains(answer, answerOfVLLM) {
+		t.Error(answer)
+	}
+	third.interrupt()
 }

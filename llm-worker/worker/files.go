@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,17 +11,21 @@ import (
 
 	"github.com/whence-dev/whence/internal/gguf"
 	"github.com/whence-dev/whence/internal/hub"
-	"github.com/whence-dev/whence/internal/process"
+	"github.com/whence-dev/whence/internal/textonly"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
 	"github.com/whence-dev/whence/llm-worker/engine/recognition"
 	"github.com/whence-dev/whence/llm-worker/engine/vllm"
-	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
 // find sets c.Model to the path of the files of the server's model, and returns where they come from: from
-// the operator, or else from the first source of the server that has usable ones.
-func (c *Config) find(ctx context.Context, s *recognition.Server, log *slog.Logger) (from string, err error) {
-	if c.Model != "" {
+// the operator, or else from the first source of the server that has usable ones. Without any, the server is
+// used text only, unless free is false: the operator has chosen an engine that needs files.
+func (c *Config) find(ctx context.Context, s *recognition.Server, free bool, log *slog.Logger) (from string, err error) {
+	switch c.Model {
+	case "":
+	case textonly.Model:
+		return textOnly, c.textOnlyOn(s, free)
+	default:
 		if c.Model, err = c.resolve(ctx, log); err != nil {
 			return "", err
 		}
@@ -44,7 +49,33 @@ func (c *Config) find(ctx context.Context, s *recognition.Server, log *slog.Logg
 	if len(failed) == 0 {
 		failed = append(failed, errors.New("the server names neither a path nor an id of its model"))
 	}
-	return "", fmt.Errorf("the files of the server's model are not found; --model names them: the model's directory (weights are not needed), its GGUF file, or its id on the Hugging Face hub (%w)", errors.Join(failed...))
+	why := errors.Join(failed...)
+	if err := c.textOnlyOn(s, free); err != nil || ctx.Err() != nil {
+		return "", fmt.Errorf("the files of the server's model are not found (%w), and %w; %s", why, cmp.Or(err, ctx.Err()), nameThem)
+	}
+	log.Warn("text only: the files of the server's model are not found, so the server renders conversations and parses answers", "server", s.String(), "why", why.Error(),
+		"without", "token ids, log-probabilities of tokens, guides of Whence, moves after the first token, the cache's content for --policy kv", "then", nameThem)
+	return textOnly, nil
+}
+
+const (
+	textOnly = "nowhere, so text only"
+	nameThem = "--model names them: the model's directory (weights are not needed), its GGUF file, or its id on the Hugging Face hub"
+)
+
+// textOnlyOn makes c use a server without files of its model.
+func (c *Config) textOnlyOn(s *recognition.Server, free bool) error {
+	switch {
+	case s.GRPC:
+		return errors.New("text only needs the HTTP port of the server")
+	case !free && c.Engine != OpenAI:
+		return fmt.Errorf("text only needs --engine %s or %s", OpenAI, Auto)
+	}
+	c.Engine, c.Model = OpenAI, textonly.Model
+	if c.Upstream.Model = s.Model; s.Make == recognition.LlamaCPP {
+		c.Upstream.Model = "" // it has one model, under the name of a path
+	}
+	return nil
 }
 
 // A source is where the files of a server's model may come from.
@@ -100,13 +131,12 @@ func (c *Config) resolve(ctx context.Context, log *slog.Logger) (path string, er
 
 // usable reports why the files at a path cannot describe a model to an engine on a server, or nil.
 func usable(path string) error {
-	if err := process.CheckModel(path, tokenizer.Files()...); err != nil {
-		return err
-	}
 	dir, err := gguf.Description(path)
-	if err != nil {
-		return err
+	if err == nil {
+		_, err = lexicon.Load(dir)
 	}
-	_, err = lexicon.Load(dir)
-	return err
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
 }

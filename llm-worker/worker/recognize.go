@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/internal/hub"
+	"github.com/whence-dev/whence/internal/textonly"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
 	"github.com/whence-dev/whence/llm-worker/engine/recognition"
 	"github.com/whence-dev/whence/llm-worker/engine/sglang"
@@ -67,12 +68,12 @@ func (c *Config) Recognize(ctx context.Context, log *slog.Logger, waits func(pro
 	if err != nil {
 		return nil, err
 	}
-	at := c.Upstream.Upstream
+	at, free := c.Upstream.Upstream, c.Engine == "" || c.Engine == Auto
 	if err := c.choose(s); err != nil {
 		return nil, err
 	}
-	named := c.Model == "" || c.Files // whether the operator leaves the name to the server
-	from, err := c.find(ctx, s, log)
+	named := c.Model == "" || c.Model == textonly.Model || c.Files // whether the operator leaves the name to the server
+	from, err := c.find(ctx, s, free, log)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +84,7 @@ func (c *Config) Recognize(ctx context.Context, log *slog.Logger, waits func(pro
 		aliases = []string{s.Model}
 	}
 	facts := s.Limits.String()
-	c.Server = fmt.Sprintf("%s, with %s", s, facts)
+	c.Server = fmt.Sprintf("%s, with %s; files from %s", s, facts, from)
 	log.Info("server recognised", "upstream", at, "server", s.String(), "engine", c.Engine, "model", cmp.Or(c.ModelName, hub.Name(c.Model)), "files", c.Model, "from", from, "limits", facts)
 	if n := len(s.Models); n > 1 && c.Upstream.Model == s.Model && (c.Engine == OpenAI || c.Engine == Ollama) {
 		log.Info("the server has more than one model; --upstream-model names another", "model", s.Model, "models", n)

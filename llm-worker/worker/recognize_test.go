@@ -15,6 +15,7 @@ import (
 	"github.com/whence-dev/whence/internal/logtest"
 	"github.com/whence-dev/whence/internal/loopback"
 	"github.com/whence-dev/whence/internal/polltest"
+	"github.com/whence-dev/whence/internal/textonly"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
 	"github.com/whence-dev/whence/llm-worker/worker"
@@ -88,9 +89,9 @@ func TestAConfigurationIsCompletedByItsServer(t *testing.T) {
 	}
 }
 
-// TestAServersModelNeedsItsFiles: with the files of another model, the server would be asked, and read, in
-// another vocabulary.
-func TestAServersModelNeedsItsFiles(t *testing.T) { //nolint:paralleltest // it changes the environment
+// TestAServerWithoutFilesIsUsedTextOnly: with the files of another model, the server would be asked, and
+// read, in another vocabulary. An engine that needs files is refused.
+func TestAServerWithoutFilesIsUsedTextOnly(t *testing.T) { //nolint:paralleltest // it changes the environment
 	t.Setenv("HF_HOME", t.TempDir())
 	for root, want := range map[string]string{
 		"":              "neither a path nor an id",
@@ -98,12 +99,29 @@ func TestAServersModelNeedsItsFiles(t *testing.T) { //nolint:paralleltest // it 
 		t.TempDir():     "the path that the server names",
 	} {
 		server := httptest.NewServer(lists(root))
+		var lines logtest.Log
 		c := at(server.URL)
 		c.NoDownload = true
-		if _, err := c.Recognize(t.Context(), slog.New(slog.DiscardHandler), nil); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "--model names them") {
-			t.Errorf("%q: %v; want %q", root, err, want)
+		log := slog.New(slog.NewTextHandler(&lines, nil))
+		if _, err := c.Recognize(t.Context(), log, nil); err != nil || c.Model != textonly.Model || c.Engine != worker.OpenAI || c.ModelName != "acme/llama-9" || c.Upstream.Model != "acme/llama-9" {
+			t.Errorf("%q: %v, %q, engine %s, %q", root, err, c.Model, c.Engine, c.ModelName)
+		}
+		if text := lines.String(); !strings.Contains(text, "text only") || !strings.Contains(text, want) || !strings.Contains(text, "--model names them") {
+			t.Errorf("%q: no %q in %s", root, want, text)
+		}
+		c = at(server.URL)
+		c.NoDownload, c.Engine = true, worker.LlamaCPP
+		if _, err := c.Recognize(t.Context(), log, nil); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "text only needs --engine openai or auto") {
+			t.Errorf("%q with an engine: %v", root, err)
 		}
 		server.Close()
+	}
+	server := httptest.NewServer(lists(tinyModel(t)))
+	defer server.Close()
+	c := at(server.URL)
+	c.Model = textonly.Model
+	if _, err := c.Recognize(t.Context(), slog.New(slog.DiscardHandler), nil); err != nil || c.Model != textonly.Model || c.Engine != worker.OpenAI || c.ModelName != "acme/llama-9" {
+		t.Errorf("--model none: %v, %q, engine %s, %q", err, c.Model, c.Engine, c.ModelName)
 	}
 }
 

@@ -62,11 +62,11 @@ func (c *client) recognize(ctx context.Context, url, model string) (*Server, err
 		s.Version = c.version(ctx, base, "/version")
 		return s, nil
 	}
-	return c.other(ctx, s, r)
+	return c.other(ctx, s, model, r)
 }
 
 // other recognises a server by what only its make has, at the paths of other APIs.
-func (c *client) other(ctx context.Context, s *Server, models *reply) (*Server, error) {
+func (c *client) other(ctx context.Context, s *Server, model string, models *reply) (*Server, error) {
 	if s.Version = c.version(ctx, s.Address, "/api/version"); s.Version != "" {
 		s.Make = Ollama
 		return s, nil
@@ -86,24 +86,34 @@ func (c *client) other(ctx context.Context, s *Server, models *reply) (*Server, 
 	if models.status != http.StatusOK {
 		return nil, notAServer(models)
 	}
-	var studio struct {
-		Data []struct {
-			ID      string `json:"id"`
-			State   string `json:"state"`
-			Context int    `json:"max_context_length"`
-			Loaded  int    `json:"loaded_context_length"`
-		} `json:"data"`
-	}
+	var list studioList
 	s.Make = Unknown
-	if c.read(ctx, s.Address, "/api/v0/models", &studio) && len(studio.Data) > 0 && studio.Data[0].State != "" {
+	if c.read(ctx, s.Address, "/api/v0/models", &list) && len(list.Data) > 0 && list.Data[0].State != "" {
 		s.Make = LMStudio
-		for _, m := range studio.Data {
-			if m.ID == s.Model {
-				s.Limits.Context = cmp.Or(m.Loaded, m.Context)
-			}
-		}
+		list.choose(s, model)
 	}
 	return s, nil
+}
+
+// A studioList is the list of models of LM Studio.
+type studioList struct {
+	Data []struct {
+		ID      string `json:"id"`
+		State   string `json:"state"`
+		Context int    `json:"max_context_length"`
+		Loaded  int    `json:"loaded_context_length"`
+	} `json:"data"`
+}
+
+// choose takes the model of a name, or without a name the first that is loaded, or that may be.
+func (l *studioList) choose(s *Server, model string) {
+	loaded := false
+	for _, m := range l.Data {
+		if m.ID == s.Model || model == "" && !loaded && m.State == "loaded" {
+			s.Model, s.Limits.Context = clip(m.ID), cmp.Or(m.Loaded, m.Context)
+			loaded = loaded || m.State == "loaded"
+		}
+	}
 }
 
 // notAServer says that an answer is not that of a model server.

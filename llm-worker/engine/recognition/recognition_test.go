@@ -87,9 +87,9 @@ vllm:num_requests_running{engine="1",model_name="acme/llama-9"} 0.0
 		"/info": {0, `{"model_id":"acme/llama-9","max_concurrent_requests":128,"max_input_tokens":4095,"max_total_tokens":4096,"router":"text-generation-router","version":"3.3.4"}`},
 	}}
 	studio = &fake{pages: map[string]page{
-		"/v1/models":     {0, `{"object":"list","data":[{"id":"qwen3-8b","object":"model","owned_by":"organization_owner"}]}`},
+		"/v1/models":     {0, `{"object":"list","data":[{"id":"text-embedding","object":"model","owned_by":"organization_owner"},{"id":"qwen3-8b","object":"model","owned_by":"organization_owner"}]}`},
 		"/api/version":   {0, `{"error":"Unexpected endpoint or method. (GET /api/version)"}`},
-		"/api/v0/models": {0, `{"object":"list","data":[{"id":"qwen3-8b","type":"llm","arch":"qwen3","state":"loaded","max_context_length":40960,"loaded_context_length":8192}]}`},
+		"/api/v0/models": {0, `{"object":"list","data":[{"id":"text-embedding","type":"embeddings","state":"not-loaded","max_context_length":512},{"id":"qwen3-8b","type":"llm","arch":"qwen3","state":"loaded","max_context_length":40960,"loaded_context_length":8192}]}`},
 	}}
 	whence = &fake{pages: map[string]page{
 		"/v1/models":   {0, `{"object":"list","data":[{"id":"m","object":"model","owned_by":"vllm","context_length":2048,"sampling":[],"workers":{"healthy":1,"known":1}}]}`},
@@ -128,7 +128,7 @@ func TestServersAreRecognised(t *testing.T) {
 			Make: recognition.TGI, Version: "3.3.4", Engine: "openai", Model: "acme/llama-9", Root: "acme/llama-9", Limits: recognition.Limits{Context: 4096, Running: 128},
 		}},
 		"LM Studio": {studio, recognition.Options{}, recognition.Server{
-			Make: recognition.LMStudio, Engine: "openai", Model: "qwen3-8b", Models: []string{"qwen3-8b"}, Limits: recognition.Limits{Context: 8192},
+			Make: recognition.LMStudio, Engine: "openai", Model: "qwen3-8b", Models: []string{"text-embedding", "qwen3-8b"}, Limits: recognition.Limits{Context: 8192},
 		}},
 		"Whence": {whence, recognition.Options{}, recognition.Server{
 			Make: recognition.Whence, Version: "1.2.3", Engine: "openai", Model: "m", Models: []string{"m"}, Limits: recognition.Limits{Context: 2048},
