@@ -10,6 +10,7 @@ import (
 	"time"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/internal/textonly"
 	"github.com/whence-dev/whence/pkg/rpc/problem"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -93,7 +94,7 @@ func (w *watch) once(ctx context.Context, changed func(healthy bool)) {
 		w.log.Clear()
 		can := up.Capabilities
 		e.opts.Log.Info("upstream is healthy", "upstream", e.opts.Upstream, "server", can.GetUpstream(), "model", up.Name,
-			"prompt", word(can.GetPrompt()), "answer", word(can.GetAnswer()), "embeds", up.AskEmbed != nil, "context_length", up.Context)
+			"prompt", word(can.GetPrompt()), "answer", word(can.GetAnswer()), "embeds", up.AskEmbed != nil, "context_length", shownContext(up.Context))
 		changed(true)
 	case was != nil && up == nil:
 		changed(false)
@@ -105,6 +106,14 @@ func (w *watch) once(ctx context.Context, changed func(healthy bool)) {
 		default: // the last load report is still under way
 		}
 	}
+}
+
+// shownContext returns a context length for the log.
+func shownContext(tokens int) any {
+	if tokens == textonly.NoLimit {
+		return "unknown"
+	}
+	return tokens
 }
 
 // tell logs the notes about the server that are new.
