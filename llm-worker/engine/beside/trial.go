@@ -89,8 +89,12 @@ func trialContext(ctx context.Context, inService bool, alive func(context.Contex
 	trial, stop := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() {
+		misses := 0 // late probes in a row
 		for wait := TryTimeout; sleep(trial, wait); wait = aliveEvery {
-			if err := alive(trial); err != nil {
+			err := alive(trial)
+			if misses++; err == nil {
+				misses = 0
+			} else if !Late(err) || misses >= maxMisses {
 				stop(fmt.Errorf("%w: the server was silent, and does not answer a probe: %w", context.DeadlineExceeded, err))
 			}
 		}
