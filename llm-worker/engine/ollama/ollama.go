@@ -115,7 +115,7 @@ func (e *Engine) try(ctx context.Context, name string) (*beside.Upstream, error)
 		up.Capabilities.Prompt, up.Capabilities.Answer = llmv1.Form_FORM_TEXT, llmv1.Form_FORM_TEXT
 	}
 	describe(logprobsField)
-	to := &served{name: name}
+	to := &target{name: name}
 	up.Ask = func(_ context.Context, req *workerv1.TokenRequest) (beside.Call, error) { return e.ask(up, to, req) }
 	req := beside.TrialRequest(e.trials.Plain.GetPrompt())
 	req.Sampling.Logprobs = new(uint32(0)) // older versions ignore it
@@ -155,7 +155,7 @@ func (e *Engine) try(ctx context.Context, name string) (*beside.Upstream, error)
 
 // agree compares the worker's model files with the server's model, by the number of tokens of texts: Ollama
 // tells no more.
-func (e *Engine) agree(ctx context.Context, up *beside.Upstream, to *served) (note string, err error) {
+func (e *Engine) agree(ctx context.Context, up *beside.Upstream, to *target) (note string, err error) {
 	a := lexicon.Agreement{Model: e.model, Server: to.name, Loose: true}
 	return a.Count(ctx, func(ctx context.Context, text string, special bool) (lexicon.Spelling, error) {
 		c, err := e.ask(up, to, beside.TrialRequest(e.model.Tokenizer.Encode(text, special)))

@@ -18,7 +18,7 @@ type generate struct {
 	Raw      bool            `json:"raw"` // no template of Ollama's
 	Stream   bool            `json:"stream"`
 	Truncate bool            `json:"truncate"`        // false: refuse what the context cannot hold
-	Shift    *bool           `json:"shift,omitempty"` // see served
+	Shift    *bool           `json:"shift,omitempty"` // see target
 	Format   json.RawMessage `json:"format,omitempty"`
 	Logprobs bool            `json:"logprobs,omitempty"`
 	Top      uint32          `json:"top_logprobs,omitempty"`
@@ -47,8 +47,8 @@ type call struct {
 	answer *answer
 }
 
-// A served is a model of Ollama's.
-type served struct {
+// A target is a model of Ollama's.
+type target struct {
 	name string
 	// unbounded reports that the length of the context is not known, so that answers may reach its end: then
 	// Ollama must not drop the beginning of the prompt for the rest. Otherwise "shift" is absent: Ollama loads a
@@ -57,7 +57,7 @@ type served struct {
 }
 
 // ask returns the call of a request for a model.
-func (e *Engine) ask(up *beside.Upstream, to *served, req *workerv1.TokenRequest) (*call, error) {
+func (e *Engine) ask(up *beside.Upstream, to *target, req *workerv1.TokenRequest) (*call, error) {
 	if err := up.Check(req); err != nil {
 		return nil, err
 	}
