@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/internal/logtest"
+	"github.com/whence-dev/whence/internal/loopback"
 )
 
 // patience bounds each wait; go run may have to build.
@@ -37,12 +37,11 @@ func newUser(t *testing.T) *user {
 	}
 	var addrs [4]string
 	for i := range addrs {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		addr, err := loopback.FreeAddr() // one process after another listens on it
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer ln.Close()
-		addrs[i] = ln.Addr().String()
+		addrs[i] = addr
 	}
 	bin := t.TempDir() + "/"
 	// On a terminal curl shows no progress beside an answer.
@@ -66,12 +65,14 @@ type terminal struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser
 	output logtest.Log
+	ended  chan struct{}
+	err    error // of the shell, once it has ended
 }
 
 // start runs a script in a process group of its own, until the test ends.
 func (u *user) start(script string) *terminal {
 	u.t.Helper()
-	s := &terminal{cmd: exec.CommandContext(u.t.Context(), "bash", "-c", script)}
+	s := &terminal{cmd: exec.CommandContext(u.t.Context(), "bash", "-c", script), ended: make(chan struct{})}
 	s.cmd.Dir, s.cmd.Env, s.cmd.Stdout, s.cmd.Stderr = "../..", u.env, &s.output, &s.output
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	s.cmd.Cancel = func() error { return syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL) }
@@ -82,6 +83,11 @@ func (u *user) start(script string) *terminal {
 	if err := s.cmd.Start(); err != nil {
 		u.t.Fatal(err)
 	}
+	go func() {
+		defer close(s.ended)
+		s.err = s.cmd.Wait()
+	}()
+	u.t.Cleanup(func() { <-s.ended }) // the test's context ends it
 	return s
 }
 
@@ -108,11 +114,15 @@ func (u *user) await(s *terminal, text string) {
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for !strings.Contains(s.output.String(), text) {
+	for ended := false; !strings.Contains(s.output.String(), text); {
+		if ended || ctx.Err() != nil {
+			u.t.Fatalf("no %q in %s", text, s.output.String())
+		}
 		select {
 		case <-tick.C:
+		case <-s.ended:
+			ended = true // all output is here
 		case <-ctx.Done():
-			u.t.Fatalf("no %q in %s", text, s.output.String())
 		}
 	}
 }
@@ -121,8 +131,8 @@ func (u *user) await(s *terminal, text string) {
 func (u *user) run(b block) string {
 	u.t.Helper()
 	s := u.start(u.adapt.Replace(b.text) + "wait\n")
-	if err := s.cmd.Wait(); err != nil {
-		u.t.Fatalf("line %d: %v\n%s", b.line, err, s.output.String())
+	if <-s.ended; s.err != nil {
+		u.t.Fatalf("line %d: %v\n%s", b.line, s.err, s.output.String())
 	}
 	return s.output.String()
 }
@@ -130,7 +140,7 @@ func (u *user) run(b block) string {
 // interrupt presses Ctrl-C, and waits until the commands have ended.
 func (s *terminal) interrupt() {
 	_ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGINT)
-	_ = s.cmd.Wait() // the status is that of an interrupt
+	<-s.ended
 }
 
 // want compares an output with a block of the page.
