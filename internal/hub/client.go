@@ -162,13 +162,21 @@ func (c *client) get(ctx context.Context, method string, at *url.URL, header htt
 			return resp, nil
 		}
 		_ = resp.Body.Close() // it is not read
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-time.After(pause):
+		if err := wait(ctx, &pause); err != nil {
+			return nil, err
 		}
-		pause *= 2
 	}
+}
+
+// wait waits for a pause, which it doubles, or returns the cause for which ctx ends before.
+func wait(ctx context.Context, pause *time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(*pause):
+	}
+	*pause *= 2
+	return nil
 }
 
 // follow sends a request and follows its redirects, up to an answer of HEAD that has the headers of a

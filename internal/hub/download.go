@@ -224,12 +224,9 @@ func (d *download) complete(ctx context.Context, f *os.File) error {
 		if tries++; tries == maxTries {
 			return d.unreachable(broken.error)
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(pause):
+		if err := wait(ctx, &pause); err != nil {
+			return err
 		}
-		pause *= 2
 	}
 }
 

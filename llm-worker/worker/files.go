@@ -119,14 +119,18 @@ var fetching sync.Mutex
 func (c *Config) fetch(ctx context.Context, id string, log *slog.Logger) (path string, err error) {
 	fetching.Lock()
 	defer fetching.Unlock()
-	return hub.ResolveID(ctx, id, hub.Options{NoDownload: c.NoDownload, Progress: c.Progress, Log: log})
+	return hub.ResolveID(ctx, id, c.hubOptions(log))
 }
 
 // resolve returns the path of the files of --model, which may be an id of the hub.
 func (c *Config) resolve(ctx context.Context, log *slog.Logger) (path string, err error) {
 	fetching.Lock()
 	defer fetching.Unlock()
-	return hub.Resolve(ctx, c.Model, hub.Options{NoDownload: c.NoDownload, Progress: c.Progress, Log: log})
+	return hub.Resolve(ctx, c.Model, c.hubOptions(log))
+}
+
+func (c *Config) hubOptions(log *slog.Logger) hub.Options {
+	return hub.Options{NoDownload: c.NoDownload, Progress: c.Progress, Log: log}
 }
 
 // usable reports why the files at a path cannot describe a model to an engine on a server, or nil.

@@ -102,9 +102,9 @@ func (s *Service) Handle(conn context.Context, c *app.RequestContext) {
 	d.client = clientconn.Take(c)
 	defer d.client.GiveBack()
 	d.client.Bound(s.Bounds, d.lose)
-	d.memory = func(size int64) (func(int64), error) { return s.Desk.Bodies.Share(exchange.Caller(conn).Owner, size) }
+	d.reserve = func(size int64) (func(int64), error) { return s.Desk.Bodies.Share(exchange.Caller(conn).Owner, size) }
 	d.conn = shake.Accept(d.client, s.MaxMessage)
-	d.conn.Memory = d.memory
+	d.conn.Reserve = d.reserve
 	defer d.free()
 	session := d.conn.Serve(websocket.Rules{
 		Name: s.Name, Log: s.Log, KeepAlive: s.KeepAlive, Patience: s.Bounds.Client, Take: d.take, Lost: d.lose,
@@ -143,7 +143,7 @@ type dialogue struct {
 	client  *clientconn.Conn
 	conn    *websocket.Conn
 	waiting *stream.Inbox[websocket.Message]
-	memory  func(size int64) (shrink func(to int64), err error) // for long messages and conversations
+	reserve func(size int64) (shrink func(to int64), err error) // takes memory for long messages and conversations
 
 	mu    sync.Mutex // guards the following fields
 	leave func(cause *streamerr.Error)
@@ -158,7 +158,7 @@ type dialogue struct {
 type memory struct {
 	id     string // of the response; "" if there is none
 	items  []json.RawMessage
-	shrink func(to int64) // returns the memory that a long conversation takes; nil if there is none
+	shrink func(to int64) // returns the memory that a long conversation takes; nil for a short one
 }
 
 // freeMemory is the size from which a conversation takes memory of its owner, in bytes.

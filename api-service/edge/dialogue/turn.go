@@ -191,16 +191,17 @@ func (t *Turn) remember() {
 	}
 	d := t.dialogue
 	d.forget()
-	shrink := func(int64) {}
+	if size > d.service.MaxMessage {
+		return
+	}
+	var shrink func(int64)
 	if size > freeMemory {
 		var err error
-		if shrink, err = d.memory(size); err != nil {
+		if shrink, err = d.reserve(size); err != nil {
 			return
 		}
 	}
-	if size <= d.service.MaxMessage {
-		d.last = memory{last.Response.ID, all, shrink}
-	}
+	d.last = memory{last.Response.ID, all, shrink}
 }
 
 // forget drops the memory if the failed turn has continued it.

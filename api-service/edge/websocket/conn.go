@@ -31,9 +31,9 @@ type Conn struct {
 	in         *inbound
 	ws         *hertzws.Conn
 	maxMessage int64
-	// Memory takes memory for a message of up to that many bytes, or refuses it; shrink returns what is not
+	// Reserve takes memory for a message of up to that many bytes, or refuses it; shrink returns what is not
 	// needed. nil for no bound.
-	Memory func(size int64) (shrink func(to int64), err error)
+	Reserve func(size int64) (shrink func(to int64), err error)
 
 	mu     sync.Mutex // held while a control frame is written, which does not wait
 	closed bool       // a close frame is being sent, and nothing may follow it
@@ -83,10 +83,10 @@ type Message struct {
 	// Refused is why a long message was not read; nil for others.
 	Refused error
 
-	release func() // nil for a message that is not long
+	shrink func(to int64) // of Conn.Reserve; nil for a message that is not long
 }
 
-// freeMessage is the size from which a message needs memory of Conn.Memory, in bytes.
+// freeMessage is the size from which a message needs Conn.Reserve, in bytes.
 const freeMessage = 2 << 20
 
 // A Fault is the reason why a client's messages have ended.
@@ -120,26 +120,26 @@ func (c *Conn) Receive() (Message, *Fault) {
 
 // readLong reads the rest of a long message, or skips it if there is no memory for it.
 func (c *Conn) readLong(m *Message, r io.Reader) error {
-	shrink := func(int64) {}
-	if c.Memory != nil {
-		var err error
-		if shrink, err = c.Memory(c.maxMessage); err != nil {
-			m.Data, m.Refused = nil, err
-			_, err = io.Copy(io.Discard, r)
+	if c.Reserve != nil {
+		if m.shrink, m.Refused = c.Reserve(c.maxMessage); m.Refused != nil {
+			m.Data = nil
+			_, err := io.Copy(io.Discard, r)
 			return err
 		}
 	}
-	m.release = func() { shrink(0) }
 	rest, err := io.ReadAll(r)
 	m.Data = append(m.Data, rest...)
-	shrink(int64(len(m.Data)))
+	m.keep(len(m.Data))
 	return err
 }
 
 // Free returns the memory of a message, once Data is no longer needed. It may be called more than once.
-func (m *Message) Free() {
-	if m.release != nil {
-		m.release()
+func (m *Message) Free() { m.keep(0) }
+
+// keep returns the memory that is not needed for n bytes.
+func (m *Message) keep(n int) {
+	if m.shrink != nil {
+		m.shrink(int64(n))
 	}
 }
 
