@@ -74,7 +74,7 @@ func (a *answerRun) carry(ctx context.Context, out *workerv1.GenerateResponse) b
 		return false
 	}
 	if a.begun && a.room == 0 {
-		return a.send(nil, a.post.Whole())
+		return a.over(ctx, nil, a.post.Whole())
 	}
 	switch m := out.GetMessage().(type) {
 	case *workerv1.GenerateResponse_Started:
@@ -92,14 +92,7 @@ func (a *answerRun) carry(ctx context.Context, out *workerv1.GenerateResponse) b
 			return a.send(delta, nil)
 		}
 		a.tellUnread(ctx)
-		cause := stream.Cause(ctx)
-		if cause == nil {
-			return a.send(delta, end)
-		}
-		if a.send(delta, nil) { // the worker was told to stop, so no hop may report the answer as complete
-			a.yield(nil, cause)
-		}
-		return false
+		return a.over(ctx, delta, end)
 	case *workerv1.GenerateResponse_End:
 		delta, end := a.post.End(m.End)
 		a.tellUnread(ctx)
@@ -107,6 +100,19 @@ func (a *answerRun) carry(ctx context.Context, out *workerv1.GenerateResponse) b
 	default:
 		return true // a message of a newer version
 	}
+}
+
+// over ends the answer before the worker has ended it. If the worker was told to stop, no hop may report the
+// answer as complete.
+func (a *answerRun) over(ctx context.Context, delta, end *chatv1.GenerateResponse) bool {
+	cause := stream.Cause(ctx)
+	if cause == nil {
+		return a.send(delta, end)
+	}
+	if a.send(delta, nil) {
+		a.yield(nil, cause)
+	}
+	return false
 }
 
 // tellUnread records what looks like a call in the text of an answer that might have calls.
