@@ -220,7 +220,7 @@ func TestModelsThatTheHubLacksEndTheStart(t *testing.T) {
 	}
 }
 
-// TestSignalEndsADownload: a process that waits for a hub leaves when it is told to.
+// TestSignalEndsADownload: a signal ends a process that waits for a hub.
 func TestSignalEndsADownload(t *testing.T) {
 	t.Parallel()
 	begun := make(chan struct{}, 1)

@@ -71,7 +71,7 @@ func (u *Upstreams) Validate() error {
 }
 
 // Run recognises the servers and runs their workers until ctx is done and their streams have drained. The
-// failure of a worker ends all. A server that cannot be used is left out, unless it is the only one.
+// failure of a worker ends all. Run skips a server that it cannot use, unless it is the only one.
 func (u *Upstreams) Run(ctx context.Context, log *slog.Logger) error {
 	workers, all := errgroup.WithContext(ctx)
 	for i := range u.workers {

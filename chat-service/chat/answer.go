@@ -234,7 +234,7 @@ func (p *tokenPrompt) postprocess() postprocess.Options {
 		MinTokens: req.GetSampling().GetMinTokens(), TellIDs: req.GetTellIds(),
 	}
 	if m.TextOnly {
-		opts.TellIDs = false // nobody knows them
+		opts.TellIDs = false // the ids are unknown
 		opts.OneCall = req.ParallelToolCalls != nil && !req.GetParallelToolCalls()
 		return opts
 	}

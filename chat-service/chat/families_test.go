@@ -45,7 +45,7 @@ type family struct {
 	Tokens               map[string]string
 	// Differs gives the reason of a prompt that differs from Jinja2's, by conversation.
 	Differs map[string]string
-	// Notes describe what is unusual about the family.
+	// Notes describe the peculiarities of the family.
 	Notes string
 }
 

@@ -53,7 +53,7 @@ type Model struct {
 	Adapters     []string // LoRA adapters of the model; requests use them like model names
 	EOS          []uint32 // tokens that end an answer, besides those that the worker knows
 	Restarts     restart.Options
-	// TextOnly means that nobody here has the model's files: there is no Tokenizer and no Render, and
+	// TextOnly means that this service lacks the model's files: there is no Tokenizer and no Render, and
 	// conversations and answers pass as text. See TextOnly.
 	TextOnly bool
 

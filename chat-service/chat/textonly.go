@@ -24,7 +24,7 @@ func needsFiles(param, what string) *streamerr.Error {
 		WithCode(streamerr.CodeUnsupportedField)
 }
 
-// Counts returns an error if nobody here can tokenize a text.
+// Counts returns an error if this service has no tokenizer.
 func (m *Model) Counts(param string) error {
 	if m.TextOnly {
 		return needsFiles(param, "token ids, and counts of tokens,")

@@ -115,7 +115,7 @@ func TestTextOnlyPassesPiecesOn(t *testing.T) {
 	}
 }
 
-// TestTextOnlyFindsStopStrings: the worker is left, so that nobody knows the server's counts, unless it
+// TestTextOnlyFindsStopStrings: chat-service leaves the worker, so the server's counts are unknown, unless it
 // has told them with a piece.
 func TestTextOnlyFindsStopStrings(t *testing.T) {
 	req := user("hello")

@@ -18,7 +18,7 @@ type Request struct {
 }
 
 // An unrenderedConversation is the value of TokenRequest.conversation (worker.v1) for a server that
-// renders it with a template that nobody here has.
+// renders it with its own template.
 type unrenderedConversation struct {
 	shownConversation
 	MaxTokens *uint32 `json:"max_tokens,omitempty"`

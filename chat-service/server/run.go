@@ -150,7 +150,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 // ModelFlags adds only the flags that describe the model.
 func (c *Config) ModelFlags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Model, "model", "", "`path` of the model's Hugging Face directory or GGUF file, or its id on the Hugging Face hub, such as Qwen/Qwen3-8B; empty for the embedded whence-tiny, or for the model of --upstream")
-	fs.BoolVar(&c.NoDownload, "no-download", false, "take the files of an id on the hub only from the local cache (HF_HOME); never the weights are downloaded")
+	fs.BoolVar(&c.NoDownload, "no-download", false, "take the files of an id on the hub only from the local cache (HF_HOME); weights are never downloaded")
 	fs.StringVar(&c.ModelName, "model-name", "", "the `name` of the model in requests; empty for the name of the directory")
 	fs.StringVar(&c.ToolFormat, "tool-format", chat.ToolFormatAuto, "the `format` of the model's tool calls: auto, which detects it from the chat template, none, a name of docs/reference/tool-formats.md, or json or xml with the texts around calls, such as \"json <call> </call>\"")
 	flags.Group(fs, flags.Model)

@@ -60,7 +60,7 @@ func vllm(t *testing.T, directory string) *httptest.Server {
 	return server
 }
 
-// TestOneCommandInFrontOfAModelServer: whoever has the address of a server needs nothing else. A second
+// TestOneCommandInFrontOfAModelServer: a user needs only the address of a server. A second
 // address, where nothing listens yet, holds nothing up.
 func TestOneCommandInFrontOfAModelServer(t *testing.T) {
 	directory, err := filepath.Abs("../../internal/whencetiny/model")
@@ -104,7 +104,7 @@ func TestOneCommandInFrontOfAModelServer(t *testing.T) {
 	}
 	second.interrupt()
 
-	// A server of whose model nobody has files.
+	// A server whose model's files are unavailable.
 	third := u.start("export WHENCE_LISTEN=$FIRST; go run . --upstream " + vllm(t, t.TempDir()).URL)
 	u.await(third, "Ctrl-C drains")
 	if log := third.output.String(); !strings.Contains(log, "text only") || !strings.Contains(log, "--model names them") {

@@ -43,7 +43,7 @@ func IsFile(path string) bool { return strings.EqualFold(filepath.Ext(path), Ext
 // The error of a GGUF file names the file.
 func Directory(path string) (fs.FS, error) { return directory(path, true) }
 
-// Description is Directory without the weights of a GGUF file, of which only the metadata are read. So
+// Description is Directory without the weights of a GGUF file: it reads only the metadata. So
 // the file may have any architecture, formats and parts.
 func Description(path string) (fs.FS, error) { return directory(path, false) }
 

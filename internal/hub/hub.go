@@ -4,7 +4,7 @@
 // The files of an id come from the local cache of huggingface_hub. What the cache lacks is downloaded
 // from the hub into the cache, in a layout that huggingface_hub can use afterwards: the
 // configuration, the tokenizer and the chat template, and never the weights. All files of a model are
-// of one commit. A download goes on where an earlier one broke off, and a file is used only if it has
+// of one commit. A download resumes an earlier one that broke off, and a file is used only if it has
 // the checksum that the hub has announced.
 //
 // The hub, its mirrors and their CDNs are peers that are not trusted: each answer is bounded, names of
@@ -54,7 +54,7 @@ func Resolve(ctx context.Context, reference string, o Options) (path string, err
 	return path, nil
 }
 
-// ResolveID is Resolve for an id that somebody else names: it never takes the id for a path.
+// ResolveID is Resolve for an id that a server names: it never takes the id for a path.
 func ResolveID(ctx context.Context, id string, o Options) (path string, err error) {
 	r, ok := parse(id)
 	if !ok {

@@ -348,7 +348,7 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// TestDownloadsAtOnceShareACache: each process finds whole files only, whoever wrote them.
+// TestDownloadsAtOnceShareACache: each process finds whole files only, its own or those of another process.
 func TestDownloadsAtOnceShareACache(t *testing.T) {
 	h := hubtest.New(t)
 	commit := h.Add(id, small())

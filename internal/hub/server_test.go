@@ -280,7 +280,7 @@ func TestArchiveOfAServerBecomesADirectory(t *testing.T) {
 		}
 	}
 	check()
-	// What somebody has changed is made again, also by two processes at once.
+	// A changed file is written again, also by two processes at once.
 	for _, change := range []func() error{
 		func() error { return os.WriteFile(filepath.Join(path, "config.json"), nil, 0o600) },
 		func() error { return os.WriteFile(filepath.Join(path, "chat_template.jinja"), []byte("evil"), 0o600) },

@@ -53,7 +53,7 @@ func (s Store) save(files map[string][]byte) (path string, err error) {
 		return "", errors.Join(explainDisk(err), os.RemoveAll(temporary))
 	}
 	err = os.Rename(temporary, path)
-	if err != nil && !holds(path, files) { // somebody has changed what was there
+	if err != nil && !holds(path, files) { // the files there were changed
 		if err = os.RemoveAll(path); err == nil {
 			err = os.Rename(temporary, path)
 		}

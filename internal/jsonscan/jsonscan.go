@@ -155,7 +155,7 @@ func Numeral(text []byte) bool {
 	return s.number() && s.End()
 }
 
-// Unquote returns the text of a string that a Scanner has accepted, of which quoted is the part between its
+// Unquote returns the text of a string that a Scanner has accepted; quoted is the part between its
 // quotes.
 func Unquote(quoted []byte) (text string, ok bool) {
 	if bytes.IndexByte(quoted, '\\') < 0 && utf8.Valid(quoted) {

@@ -71,7 +71,7 @@ var usual = []string{
 	`{"string":"\ud800","int":-0}`,
 }
 
-// rare are texts that a Scanner leaves to encoding/json, some of which are no JSON.
+// rare are texts that a Scanner leaves to encoding/json. Some are not JSON.
 var rare = []string{
 	``, `null`, `[]`, `{} x`, `{"BOOL":true}`, `{"\u0062ool":true}`, `{"ſtring":"x"}`, `{"int":1.0}`, `{"int":1e2}`, `{"uint32":-1}`, `{"uint32":4294967296}`,
 	`{"int":99999999999999999999}`, `{"int":01}`, `{"int":"1"}`, `{"uint32s":[1,null]}`, `{"uint32s":[1,]}`, `{"string":"` + "\x01" + `"}`, `{"string":"\x"}`,

@@ -9,7 +9,7 @@ import (
 )
 
 // Silent reports whether a TCP or Unix connection is open and has nothing to read at this moment. It
-// does not wait, and reads nothing. It returns false for a connection of which this cannot be known.
+// does not wait, and reads nothing. It returns false for a connection whose state is unknown.
 func Silent(nc net.Conn) bool {
 	sc, ok := nc.(syscall.Conn)
 	if !ok {

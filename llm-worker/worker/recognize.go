@@ -93,7 +93,7 @@ func (c *Config) Recognize(ctx context.Context, log *slog.Logger, waits func(pro
 	return aliases, c.Validate()
 }
 
-// ask asks the server until it answers. It logs what is wrong: at once, and then with growing pauses.
+// ask asks the server until the server answers. It logs each problem at once, and then with growing pauses.
 func (c *Config) ask(ctx context.Context, log *slog.Logger, waits func(string)) (*recognition.Server, error) {
 	var due problem.Log
 	tick := time.NewTicker(askEvery)

@@ -99,7 +99,7 @@ var DefaultTimers = rpc.Timers{FirstToken: 2 * time.Minute, Stall: 30 * time.Sec
 func (c *Config) Flags(fs *flag.FlagSet) {
 	process.InstanceFlag(fs, &c.Name, serviceName)
 	fs.StringVar(&c.Model, "model", "", "`path` of a Hugging Face directory or GGUF file, or an id on the Hugging Face hub, such as Qwen/Qwen3-8B; of a Llama, Mistral, Qwen2, Qwen3 or Phi-3 for the embedded engine, which needs the weights on this machine; empty for the embedded whence-tiny, or for the model of --upstream")
-	fs.BoolVar(&c.NoDownload, "no-download", false, "take the files of an id on the hub only from the local cache (HF_HOME); never the weights are downloaded")
+	fs.BoolVar(&c.NoDownload, "no-download", false, "take the files of an id on the hub only from the local cache (HF_HOME); weights are never downloaded")
 	fs.StringVar(&c.ModelName, "model-name", "", "the model's name in requests; empty for the directory's or file's name, or without one for the name that vllm or sglang reports")
 	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long live streams may finish after the first signal; a second signal ends them at once")
 	c.Timers = DefaultTimers
@@ -174,7 +174,7 @@ func (c *Config) tell(set func(healthy bool)) func(healthy bool) {
 	}
 }
 
-// complete adds to c what neither the operator nor a default has said: the name, what the server of
+// complete fills in what neither a flag nor a default sets: the name, the description by the server of
 // c.Upstream tells, and the path of the model's files. It returns nil if ctx ends first.
 func (c *Config) complete(ctx context.Context, addr net.Addr, log *slog.Logger) (err error) {
 	if c.Name == "" {

@@ -205,7 +205,7 @@ func (d *dialogue) reads() bool {
 	return d.lost == nil || d.lost.Reason != streamerr.ClientGone && d.lost.Reason != streamerr.SlowReader
 }
 
-// free returns the memory of the dialogue and of messages that nobody answers any more.
+// free returns the memory of the dialogue and of the messages that still wait.
 func (d *dialogue) free() {
 	d.forget()
 	d.waiting.Close()

@@ -80,7 +80,7 @@ type Engine struct {
 	client *overhttp.Client
 	kind   atomic.Pointer[kind] // of the server that listed its models last; unseen before
 	sleeps atomic.Bool          // as the server's last report of its load says
-	silent sync.Once            // logs that the server does not say what it has cached
+	silent sync.Once            // logs that the server does not report cached tokens
 }
 
 // New returns an engine of model; the options must be valid.

@@ -22,7 +22,7 @@ type kind struct {
 	metrics overhttp.LoadMetrics // none if the server has no metrics of its load
 	dialect beside.Dialect       // of its errors; nil if it has none of its own
 	// busy reports that the server may generate on after its client has closed the connection: llama.cpp looks
-	// for clients that have left only between two batches, of which one may take minutes.
+	// for clients that have left only between two batches, and a batch may take minutes.
 	busy bool
 }
 

@@ -52,7 +52,7 @@ func (e *Engine) askText(up *upstream, req *workerv1.TokenRequest) (*text, error
 // Open implements beside.Call.
 func (t *text) Open(ctx context.Context) error { return t.stream.Open(ctx) }
 
-// Next implements beside.Call: a zero stands for each token of the events that have come.
+// Next implements beside.Call: a zero stands for each token of the events received.
 func (t *text) Next() ([]uint32, *llmv1.End, error) { return t.stream.Tokens(t.read) }
 
 // read reads one event.

@@ -64,7 +64,7 @@ type textUsage struct {
 	} `json:"completion_tokens_details"`
 }
 
-// A textAnswer is the part of the server's answer that has come. The server has parsed it, and nothing of
+// A textAnswer is the part of the server's answer received so far. The server has parsed it, and nothing of
 // it is token ids.
 type textAnswer struct {
 	prompt, limit int // estimated tokens of the prompt, and max_tokens; 0 for none
@@ -209,7 +209,7 @@ func (a *textAnswer) add(w *workerv1.Written) []uint32 {
 		}
 	}
 	a.given += n
-	if before := a.written; before != nil { // events that have come together are one piece
+	if before := a.written; before != nil { // events that arrived together are one piece
 		w.Text, w.Reasoning, w.Calls = before.GetText()+w.GetText(), before.GetReasoning()+w.GetReasoning(), append(before.GetCalls(), w.GetCalls()...)
 	}
 	a.written = w

@@ -306,7 +306,7 @@ func (s *Subject) ends(t *testing.T) {
 				t.Error(r.Tokens, r.End, r.Err, r.Record)
 			}
 			if all := slices.Concat(test.chunks...); (r.End.MatchedToken != nil) != (test.finish == "stop") || test.finish == "stop" && r.End.GetMatchedToken() != all[len(all)-1] {
-				t.Errorf("the token that ended the answer is told to be %v", r.End.MatchedToken)
+				t.Errorf("the ending has the matched token %v", r.End.MatchedToken)
 			}
 		})
 	}

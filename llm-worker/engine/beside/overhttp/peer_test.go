@@ -21,7 +21,7 @@ type peer struct {
 	requests atomic.Int32
 }
 
-// newPeer starts a server, of which play writes the response to each request: the number request on the
+// newPeer starts a server. play writes the response to each request: the number request on the
 // number conn, both from 1. The connection is closed when play returns false.
 func newPeer(t *testing.T, play func(nc net.Conn, conn, request int) (more bool)) *peer {
 	t.Helper()

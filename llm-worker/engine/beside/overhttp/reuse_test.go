@@ -146,7 +146,7 @@ func TestConnectionThatTalksWhileItIsIdleIsClosed(t *testing.T) {
 			}
 			close(idle)
 			tcp := c.idle.idle[0].tcp
-			polltest.Eventually(t, "the bytes have come", func() bool { return !nowait.Silent(tcp) })
+			polltest.Eventually(t, "bytes from the peer", func() bool { return !nowait.Silent(tcp) })
 			if events, err := ask(c); err != nil || len(events) != 1 || events[0] != "3" || p.conns.Load() != 2 {
 				t.Error(events, err, p.conns.Load())
 			}

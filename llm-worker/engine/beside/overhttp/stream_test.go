@@ -10,7 +10,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
-// TestEventsOfOneReadAreOneMessage: what has come is joined, and nothing waits for more. The error of an event
+// TestEventsOfOneReadAreOneMessage: the worker joins the events in its buffer, and waits for no further one. The error of an event
 // comes after the tokens before it.
 func TestEventsOfOneReadAreOneMessage(t *testing.T) {
 	type message struct {

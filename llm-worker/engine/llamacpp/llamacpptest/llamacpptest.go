@@ -62,7 +62,7 @@ func (s *Slots) enter(r *http.Request, seed any, deaf *atomic.Bool) (leave func(
 // isFree reports whether the slot is shown as busy no more.
 func (s *busySlot) isFree() bool { return s.left && s.lingers == 0 }
 
-// show returns the slots, of which other clients have some.
+// show returns all slots, with those of other clients.
 func (s *Slots) show(others int) []map[string]any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
