@@ -1,6 +1,7 @@
 package recognition
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -12,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
 )
 
 // A listing is the answer to GET /v1/models, with the members of all makes.
@@ -187,15 +189,17 @@ func (c *client) vllm(ctx context.Context, s *Server) (*Server, error) {
 	if s.Limits.Metrics = err == nil && r.status == http.StatusOK; !s.Limits.Metrics {
 		return s, nil // a server without metrics is used all the same
 	}
-	ranks := map[string]bool{}
-	for line := range strings.Lines(string(r.body)) {
-		switch name, labels, _ := strings.Cut(line, "{"); name {
-		case "vllm:cache_config_info":
-			s.Limits.KVBlock = max(s.Limits.KVBlock, number(label(labels, "block_size")))
-			s.Limits.KVTokens = max(s.Limits.KVTokens, number(label(labels, "kv_cache_size_tokens")))
-		case "vllm:num_requests_running":
-			ranks[label(labels, "engine")] = true
-		}
+	families, err := overhttp.ReadMetrics(bytes.NewReader(r.body))
+	if err != nil {
+		return s, nil //nolint:nilerr // as above
+	}
+	names, ranks := &overhttp.VLLMMetrics, map[string]bool{}
+	for _, m := range families[names.CacheConfig].GetMetric() {
+		s.Limits.KVBlock = max(s.Limits.KVBlock, int(overhttp.Number(m, "block_size")))
+		s.Limits.KVTokens = max(s.Limits.KVTokens, int(overhttp.Number(m, "kv_cache_size_tokens")))
+	}
+	for _, m := range families[names.Running].GetMetric() {
+		ranks[overhttp.Label(m, names.Rank)] = true
 	}
 	if len(ranks) > 1 {
 		s.Limits.Ranks = len(ranks)

@@ -51,8 +51,7 @@ var errNoMetrics = errors.New("the metrics do not have the number of running req
 func (c *Client) Load(ctx context.Context, names LoadMetrics) (*beside.ServerLoad, error) {
 	var families map[string]*dto.MetricFamily
 	err := c.call(ctx, http.MethodGet, "/metrics", nil, func(body io.Reader) (err error) {
-		parser := expfmt.NewTextParser(model.UTF8Validation)
-		families, err = parser.TextToMetricFamilies(io.LimitReader(body, maxMetrics))
+		families, err = ReadMetrics(body)
 		return err
 	})
 	if err != nil {
@@ -61,7 +60,7 @@ func (c *Client) Load(ctx context.Context, names LoadMetrics) (*beside.ServerLoa
 	if c.rank != (beside.Rank{}) {
 		for _, family := range families {
 			family.Metric = slices.DeleteFunc(family.GetMetric(), func(m *dto.Metric) bool {
-				return label(m, names.Rank) != c.rank.String()
+				return Label(m, names.Rank) != c.rank.String()
 			})
 		}
 	}
@@ -80,6 +79,12 @@ func (c *Client) Load(ctx context.Context, names LoadMetrics) (*beside.ServerLoa
 		load.KVUsed, load.KVTotal = min(uint64(count(share*float64(size))), size), size
 	}
 	return load, nil
+}
+
+// ReadMetrics reads a page of metrics, up to maxMetrics bytes.
+func ReadMetrics(page io.Reader) (map[string]*dto.MetricFamily, error) {
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	return parser.TextToMetricFamilies(io.LimitReader(page, maxMetrics))
 }
 
 // sum returns the sum of a gauge's values; ok is false if there is no such gauge.
@@ -105,9 +110,9 @@ func count(value float64) int {
 // num_gpu_blocks is then the sum of all ranks, on the line of each.
 func cacheSize(config *dto.MetricFamily) (tokens uint64) {
 	for _, m := range config.GetMetric() {
-		size := number(m, "kv_cache_size_tokens")
+		size := Number(m, "kv_cache_size_tokens")
 		if size == 0 {
-			size = number(m, "block_size") * number(m, "num_gpu_blocks")
+			size = Number(m, "block_size") * Number(m, "num_gpu_blocks")
 		}
 		if size == 0 {
 			return 0
@@ -117,17 +122,17 @@ func cacheSize(config *dto.MetricFamily) (tokens uint64) {
 	return tokens
 }
 
-// number returns the value of a label as a number; 0 if it is absent, or None.
-func number(m *dto.Metric, name string) uint64 {
-	n, err := strconv.ParseUint(label(m, name), 10, 31)
+// Number returns the value of a label as a number; 0 if it is absent, or None.
+func Number(m *dto.Metric, name string) uint64 {
+	n, err := strconv.ParseUint(Label(m, name), 10, 31)
 	if err != nil {
 		return 0
 	}
 	return n
 }
 
-// label returns the value of a label; "" if it is absent.
-func label(m *dto.Metric, name string) string {
+// Label returns the value of a label; "" if it is absent.
+func Label(m *dto.Metric, name string) string {
 	for _, l := range m.GetLabel() {
 		if l.GetName() == name {
 			return l.GetValue()
@@ -139,6 +144,6 @@ func label(m *dto.Metric, name string) string {
 // asleep reports whether a rank of the server sleeps.
 func asleep(state *dto.MetricFamily) bool {
 	return slices.ContainsFunc(state.GetMetric(), func(m *dto.Metric) bool {
-		return label(m, "sleep_state") == "awake" && m.GetGauge().GetValue()+m.GetUntyped().GetValue() == 0
+		return Label(m, "sleep_state") == "awake" && m.GetGauge().GetValue()+m.GetUntyped().GetValue() == 0
 	})
 }
