@@ -53,7 +53,7 @@ func (c *client) recognize(ctx context.Context, url, model string) (*Server, err
 	case r.status == http.StatusUnauthorized || r.status == http.StatusForbidden:
 		return nil, fmt.Errorf("the server that generates answers with status %d: it asks for a key, or refuses this one; --upstream-key sets it", r.status)
 	case r.status == http.StatusServiceUnavailable || r.status == http.StatusBadGateway || r.status == http.StatusGatewayTimeout:
-		return nil, fmt.Errorf("the server that generates is not ready: status %d: %s", r.status, cmp.Or(complaint(r.body), http.StatusText(r.status)))
+		return nil, notReady(r)
 	case r.header.Get("Server") == "llama.cpp" || s.Make == LlamaCPP:
 		return c.llamaCPP(ctx, s)
 	case s.Make == VLLM:
@@ -130,21 +130,13 @@ func notAServer(r *reply) error {
 	}
 }
 
-// complaint returns the message of an error, or "".
-func complaint(body []byte) string {
-	var e struct {
-		Error   json.RawMessage `json:"error"`
-		Message string          `json:"message"`
+// notReady describes the answer of a server that does not serve yet, in its own words if there are any.
+func notReady(r *reply) error {
+	said := http.StatusText(r.status)
+	if json.Valid(r.body) {
+		said = cmp.Or(clip(overhttp.ReadComplaint(r.body).Message), said)
 	}
-	if json.Unmarshal(body, &e) != nil {
-		return ""
-	}
-	var inner struct {
-		Message string `json:"message"`
-	}
-	var text string
-	_, _ = json.Unmarshal(e.Error, &inner), json.Unmarshal(e.Error, &text)
-	return clip(cmp.Or(inner.Message, text, e.Message))
+	return fmt.Errorf("the server that generates is not ready: status %d: %s", r.status, said)
 }
 
 // list takes what the list of models tells.
@@ -254,7 +246,7 @@ func (c *client) llamaCPP(ctx context.Context, s *Server) (*Server, error) {
 	case err != nil:
 		return nil, err
 	case r.status != http.StatusOK:
-		return nil, fmt.Errorf("the server that generates is not ready: status %d: %s", r.status, cmp.Or(complaint(r.body), http.StatusText(r.status)))
+		return nil, notReady(r)
 	case json.Unmarshal(r.body, &props) != nil:
 		return nil, errors.New("llama.cpp's server describes itself (/props) in a form that is not known")
 	}
