@@ -29,7 +29,6 @@ func TestHelmChart(t *testing.T) {
 	t.Run("roles", func(t *testing.T) { checkRoles(t, tool) })
 	t.Run("options", func(t *testing.T) { checkOptions(t, tool) })
 	t.Run("mutual TLS", func(t *testing.T) { checkMutualTLS(t, tool) })
-	t.Run("engines", checkEngines)
 	t.Run("wrong values", func(t *testing.T) { checkRefusals(t, tool) })
 }
 
@@ -223,8 +222,8 @@ func checkMutualTLS(t *testing.T, tool string) {
 
 var engineNames = regexp.MustCompile(`(?m)^\t[A-Z]\w+ += "([a-z]+)" +// `)
 
-// checkEngines compares the engines of the schema with those of the worker.
-func checkEngines(t *testing.T) {
+// TestHelmEngines compares the engines of the schema with those of the worker.
+func TestHelmEngines(t *testing.T) {
 	source, err := os.ReadFile("../llm-worker/worker/upstream.go")
 	if err != nil {
 		t.Fatal(err)
