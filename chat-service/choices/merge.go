@@ -57,7 +57,6 @@ func (m *merge) begin(ctx context.Context, choice int, source Source) {
 		part = &loop.Carrier{}
 		own = loop.With(own, part)
 	}
-	undo := stream.AfterStop(ctx, ctl.Stop)
 	m.mu.Lock()
 	m.controls = append(m.controls, ctl)
 	cause := m.cause
@@ -67,7 +66,6 @@ func (m *merge) begin(ctx context.Context, choice int, source Source) {
 	}
 	m.running.Go(func() {
 		defer ctl.Release()
-		defer undo()
 		c := &carriage{ready: make(signal, 1), whole: whole, part: part}
 		crash.Watch(func() { m.run(own, c, choice, source) }, m.crashed)
 	})

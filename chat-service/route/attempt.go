@@ -74,11 +74,11 @@ func (a *attempt) settle(begun bool) {
 // open returns the context of the call, which a stop of ctx's stream stops too, unless the call
 // fetches: see drive.halt. down is called on its own goroutine when the worker becomes unhealthy.
 func (a *attempt) open(ctx context.Context, down func()) context.Context {
-	calling, ctl := stream.Detached(ctx, rpc.DefaultGrace)
-	undo := func() bool { return true }
-	if !a.fetches {
-		undo = stream.AfterStop(ctx, ctl.Stop)
+	part := stream.WithControl
+	if a.fetches {
+		part = stream.Detached
 	}
+	calling, ctl := part(ctx, rpc.DefaultGrace)
 	a.stop = ctl.Stop
 	well := a.worker.AfterDown(down)
 	if a.whole = loop.Of(ctx); a.whole != nil { // an abandoned call may still have messages
@@ -86,7 +86,6 @@ func (a *attempt) open(ctx context.Context, down func()) context.Context {
 		calling = loop.With(calling, a.own)
 	}
 	a.finish = func() {
-		undo()
 		well()
 		ctl.Release()
 		a.charge.End()

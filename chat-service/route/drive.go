@@ -90,7 +90,7 @@ func (p *Pool) Start(ctx context.Context, req *workerv1.TokenRequest, yield yiel
 	d := p.drive(ctx, req, yield)
 	return stream.Finally(d.close, resume, func(resume func(rest func() (over bool))) bool {
 		d.handle(failover.Begin)
-		d.unstop = stream.AfterStop(ctx, func(error) { d.watch(d.halt) })
+		d.unstop = stream.AtStop(ctx, func(error) { d.halt() })
 		if d.notifyEnd(func() {
 			resume(func() bool {
 				d.crash.Repeat()

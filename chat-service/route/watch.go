@@ -29,9 +29,23 @@ func (d *drive) takeTurn() {
 	}
 }
 
-// halt tells the machine of a stop if no call is running. A running call gets the stop itself, but
-// not a call that fetches a prompt: halt stops it, or leaves it until it has the prompt.
+// halt handles a stop of the stream. A running call gets the stop itself, but not a call that fetches a
+// prompt: halt stops it once it has the prompt.
 func (d *drive) halt() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch a := d.current(); {
+	case d.over || d.finished():
+	case a == nil || a.isFetching():
+		go d.watch(d.giveUp) // which calls the reader
+	case a.fetches && !a.over:
+		a.stop(stream.Cause(d.ctx))
+	}
+}
+
+// giveUp ends a stopped stream that has no call, or whose call fetches a prompt and goes on until it
+// has the prompt.
+func (d *drive) giveUp() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch a := d.current(); {
@@ -40,7 +54,7 @@ func (d *drive) halt() {
 		d.notice(failover.Tick)
 	case a.isFetching():
 		d.abandonFetch()
-	case a.fetches && !a.over:
+	case a.fetches && !a.over: // it has its prompt since
 		a.stop(stream.Cause(d.ctx))
 	}
 }

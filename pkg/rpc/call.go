@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -32,6 +33,7 @@ type call struct {
 	begun      time.Time
 	sendStop   func(told *streamerr.Error, grace time.Duration)
 	undo       func() bool
+	swift      atomic.Bool    // sendStop does not block; set before the machine gets Opened
 	stopping   sync.WaitGroup // until the stop from above has been handled, if there is one
 
 	left bool // the caller has abandoned the callee; owned by the step that executes Leave
@@ -58,9 +60,16 @@ func (c *call) begin(ctx context.Context, self, peer string, config protocol.Cal
 	c.events.Opening(wire.Via(ctx).Append(self))
 	c.step(protocol.Event{Kind: protocol.Open})
 	c.stopping.Add(1)
-	c.undo = stream.AfterStop(ctx, func(error) {
+	stop := func() {
 		defer c.stopping.Done()
 		c.stop()
+	}
+	c.undo = stream.AtStop(ctx, func(error) {
+		if c.swift.Load() {
+			stop()
+		} else {
+			go stop()
+		}
 	})
 	return true
 }
@@ -101,7 +110,7 @@ func (c *call) cancel(cause error) {
 // ended passes the end of the call to the machine. err is the error of Recv.
 func (c *call) ended(st grpc.ClientStream, err error) step.Actions {
 	if cause.Of(c.ctx) != nil {
-		c.stop() // AfterStop may not have called it yet
+		c.stop() // the function of AtStop may not have run yet
 	}
 	over := protocol.Event{Kind: protocol.Over, Own: wire.OwnEnding(st, err)}
 	if e := streamerr.FromGRPC(c.peer, err); e != nil {

@@ -107,6 +107,7 @@ func (c *caller[Req, In, Out]) receive(open func() error, resume func(rest func(
 		c.closed(err)
 		return false
 	}
+	c.swift.Store(loop.SourceOf(c.st) != nil)
 	c.step(protocol.Event{Kind: protocol.Opened})
 	if run := c.meeting.Await(c.callCtx); run != nil {
 		return c.join(func(resume func(func() bool)) bool { return run(c.take, resume) }, resume)
@@ -273,7 +274,7 @@ func (c *caller[Req, In, Out]) leave() {
 		return
 	}
 	if cause.Of(c.ctx) != nil {
-		c.stop() // AfterStop may not have called it yet. A reader that leaves a stopped stream need not have all it needs
+		c.stop() // the function of AtStop may not have run yet. A reader that leaves a stopped stream need not have all it needs
 	}
 	left := protocol.Event{Kind: protocol.Left}
 	if c.panicked || !c.gone { // if the reader has not left, the receiving code has panicked

@@ -63,7 +63,6 @@ func TestPartOfAStreamHasNoMoreTimeThanItsHop(t *testing.T) {
 		defer end()
 		part, ctl := stream.WithControl(ctx, rpc.DefaultGrace)
 		defer ctl.Release()
-		stream.AfterStop(ctx, ctl.Stop)
 		call := fakeClient{opened: make(chan struct{}), stops: make(chan *streamv1.Stop, 1)}
 		open := func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[workerv1.GenerateRequest, workerv1.GenerateResponse], error) {
 			return call, nil

@@ -176,8 +176,8 @@ func (s *callee) attach(sink loop.Sink, finish func(status error, trailer metada
 		}
 		finish(o.Status(), s.trailer(o), false)
 	}
-	stopped := stream.AfterStop(s.ctx, func(error) { s.halt() })
-	killed := stream.AfterKill(s.ctx, func() { s.step(protocol.Event{Kind: protocol.Killed, Err: stream.Cause(s.ctx)}) })
+	stopped := stream.AtStop(s.ctx, func(error) { s.halt() })
+	killed := stream.AtKill(s.ctx, func() { s.step(protocol.Event{Kind: protocol.Killed, Err: stream.Cause(s.ctx)}) })
 	lost := afterCall(s.call, sink, func() { s.step(protocol.Event{Kind: protocol.Lost, Err: wire.Lost(s.call)}) })
 	return func(o Outcome, end func(), returning bool) {
 		stopped()
@@ -222,7 +222,7 @@ func ServeUnary[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In
 	}
 	s.step(protocol.Event{Kind: protocol.HalfClose})
 	unhook := context.AfterFunc(call, func() { s.step(protocol.Event{Kind: protocol.Lost, Err: wire.Lost(call)}) })
-	undo := stream.AfterStop(s.ctx, func(error) { s.halt() })
+	undo := stream.AtStop(s.ctx, func(error) { s.halt() })
 	k := &loop.Carrier{}
 	o := drive(loop.With(s.ctx, k), h, m, engine, req, sending(s, k, func(out *Out) error { collect(out); return nil }), true)
 	undo()

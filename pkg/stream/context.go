@@ -2,14 +2,13 @@ package stream
 
 import (
 	"context"
+	"sync"
 	"time"
-
-	"github.com/whence-dev/whence/internal/ctxkey"
 )
 
 // This file has the contexts of a Control. Most streams need no channel: package context would make
-// one for each, besides three objects for the cancellation. So a Control makes the contexts of
-// package context on demand.
+// one for each, besides three objects for the cancellation. So a Control makes the context of package
+// context on demand.
 
 type controlKey struct{}
 
@@ -17,11 +16,18 @@ type controlKey struct{}
 // from Killed on.
 type controlContext struct{ c *Control }
 
+// A killing is the context of package context that is done from Killed on.
+type killing struct {
+	context.Context //nolint:containedctx // it is a context
+
+	cancel context.CancelCauseFunc
+}
+
 // Deadline implements context.Context.
 func (x controlContext) Deadline() (at time.Time, ok bool) { return time.Time{}, false }
 
 // Done implements context.Context.
-func (x controlContext) Done() <-chan struct{} { return x.c.killingContext().Done() }
+func (x controlContext) Done() <-chan struct{} { return x.c.killable().Done() }
 
 // Err implements context.Context.
 func (x controlContext) Err() error {
@@ -31,77 +37,63 @@ func (x controlContext) Err() error {
 	return nil
 }
 
-// Value implements context.Context.
+// Value implements context.Context. Package context looks for its own context below one that has a
+// channel or that is done, so killable answers from then on.
 func (x controlContext) Value(key any) any {
 	if key == (controlKey{}) {
 		return x.c
 	}
-	if key == ctxkey.Cancel {
-		if x.c.State() == Killed || x.c.killable() != nil {
-			return x.c.killingContext().Value(key)
-		}
-		return x.c // for alone; package context ignores it
+	if x.c.killing.Load() != nil || x.c.State() == Killed {
+		return x.c.killable().Value(key)
 	}
 	return x.c.parent.Value(key)
 }
 
-// killable returns the context of killingContext, or nil if nothing has needed it.
+// killable returns a context with the stream's values that is done from Killed on.
 func (c *Control) killable() context.Context {
-	c.killer.Lock()
-	defer c.killer.Unlock()
-	return c.killing
-}
-
-// killingContext returns a context with the stream's values that is done from Killed on.
-func (c *Control) killingContext() context.Context {
-	c.killer.Lock()
-	defer c.killer.Unlock()
-	if c.killing == nil {
-		c.killing, c.kill = context.WithCancelCause(context.WithoutCancel(c.parent))
-		if c.State() == Killed {
-			c.kill(c.Cause())
-		}
+	if k := c.killing.Load(); k != nil {
+		return k
 	}
-	return c.killing
+	ctx, cancel := context.WithCancelCause(c.parent)
+	k := &killing{ctx, cancel}
+	if !c.killing.CompareAndSwap(nil, k) {
+		cancel(nil)
+		return c.killing.Load()
+	}
+	if c.State() == Killed { // else Kill sees k
+		cancel(c.Cause())
+	}
+	return k
 }
 
 // alone reports whether ctx, which is derived from the stream's context, has no timeout or cancel of
 // its own, and is not cut off from the stream's by context.WithoutCancel.
 func (c *Control) alone(ctx context.Context) bool {
-	if ctx.Value(ctxkey.Cancel) == any(c) {
+	if _, bare := ctx.(controlContext); bare {
 		return true
 	}
-	killing := c.killable()
-	return killing != nil && ctx.Done() == killing.Done()
+	return ctx.Done() == c.killable().Done()
 }
 
-// stoppingContext returns a context with the stream's values that is done from Stopped on.
-func (c *Control) stoppingContext() context.Context {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.stopping == nil {
-		c.stopping, c.stop = context.WithCancelCause(context.WithoutCancel(controlContext{c}))
-		if cause := c.Cause(); cause != nil {
-			c.stop(cause)
-		}
-	}
-	return c.stopping
-}
-
-// stopContext returns a context that is done as soon as ctx's stream is asked to stop, or ctx is
-// done.
-func stopContext(ctx context.Context) context.Context {
+// at has f called once ctx's stream has reached a state, or ctx is done.
+func at(ctx context.Context, state State, f func()) (undo func() bool) {
 	c := ControlOf(ctx)
-	if c == nil {
-		return ctx
+	switch {
+	case c == nil:
+		return context.AfterFunc(ctx, f)
+	case c.alone(ctx):
+		return c.at(state, f)
 	}
-	if c.alone(ctx) {
-		return c.stoppingContext()
+	// ctx has a timeout or cancel of its own: both contexts count.
+	var once sync.Once
+	first := func() { once.Do(f) }
+	undoOwn := context.AfterFunc(ctx, first)
+	if state == Killed { // which ends ctx, too, unless it is cut off
+		return undoOwn
 	}
-	// The caller has wrapped the stream's context with a timeout or cancel of its own: both
-	// contexts count. The merged context is freed when the stream is released, at the latest.
-	merged, cancel := context.WithCancelCause(ctx)
-	stopping := c.stoppingContext()
-	context.AfterFunc(stopping, func() { cancel(context.Cause(stopping)) })
-	return merged
+	undoStream := c.at(state, first)
+	return func() bool {
+		own, whole := undoOwn(), undoStream()
+		return own && whole
+	}
 }

@@ -25,88 +25,97 @@ func (s State) String() string { return [...]string{"live", "stopped", "killed"}
 // both steps. All methods are safe for concurrent use.
 type Control struct {
 	parent context.Context // the stream has its values, but does not end with it
+	unlink func() bool     // of the stream that this one is a part of, or of the parent; nil if it is detached
 	grace  time.Duration
 
-	cause atomic.Pointer[error] // nil while the stream is live
-	state atomic.Uint32         // a State; written with mu
+	cause   atomic.Pointer[error]   // nil while the stream is live
+	state   atomic.Uint32           // a State; written with mu
+	killing atomic.Pointer[killing] // nil until it is needed
 
-	// killing is done from Killed on, with the cause; nil until it is needed. Its mutex is not mu, with
-	// which onStop is called.
-	killer  sync.Mutex
-	killing context.Context
-	kill    context.CancelCauseFunc
-
-	mu       sync.Mutex      // guards the following fields
-	stopping context.Context // done from Stopped on, with the cause; nil until it is needed
-	stop     context.CancelCauseFunc
-	timer    *time.Timer // kills after the grace; nil before Stop
-	until    time.Time   // when timer kills; zero before Stop
+	mu       sync.Mutex    // guards the following fields; not held while hooks run
+	stopping chan struct{} // closed from Stopped on; nil until it is needed
+	timer    *time.Timer   // kills after the grace; nil before Stop
+	until    time.Time     // when timer kills; zero before Stop
 	onStop   func(cause error)
 	hooks    []*hook
 	idle     bool // the stream waits for its caller, and for nothing else
 	onIdle   func(idle bool)
 }
 
-// A hook is called on a goroutine of its own when the stream reaches a state.
+// A hook is called when the stream reaches a state.
 type hook struct {
 	at State
 	f  func()
 }
 
-// after calls f on a goroutine of its own once the stream has reached a state. It uses a fraction
-// of the memory of context.AfterFunc. The returned function cancels the call, and reports whether
-// it did so before f was started.
-func (c *Control) after(at State, f func()) (undo func() bool) {
+// at has f called once the stream has reached a state: by the goroutine that ends the stream, or at
+// once if that has happened. undo cancels the call, and reports whether it did so before f was called.
+func (c *Control) at(state State, f func()) (undo func() bool) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.State() >= at {
-		go f()
+	if c.State() >= state {
+		c.mu.Unlock()
+		f()
 		return func() bool { return false }
 	}
-	h := &hook{at, f}
+	h := &hook{state, f}
 	c.hooks = append(c.hooks, h)
+	c.mu.Unlock()
 	return func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		before := len(c.hooks)
-		c.hooks = slices.DeleteFunc(c.hooks, func(other *hook) bool { return other == h })
-		return len(c.hooks) < before
+		i := slices.Index(c.hooks, h)
+		if i < 0 {
+			return false
+		}
+		c.hooks = slices.Delete(c.hooks, i, i+1)
+		return true
 	}
 }
 
-// fire starts the hooks of the state that the stream has reached. mu is held.
-func (c *Control) fire() {
-	c.hooks = slices.DeleteFunc(c.hooks, func(h *hook) bool {
-		due := h.at <= c.State()
-		if due {
-			go h.f()
+// due removes and returns the hooks of the state that the stream has reached, in the order in which
+// the stream has reached their states. mu is held.
+func (c *Control) due() (due []*hook) {
+	for at := Stopped; at <= c.State(); at++ {
+		for _, h := range c.hooks {
+			if h.at == at {
+				due = append(due, h)
+			}
 		}
-		return due
-	})
+	}
+	c.hooks = slices.DeleteFunc(c.hooks, func(h *hook) bool { return h.at <= c.State() })
+	return due
 }
 
-// WithControl returns a context for a stream, and its Control. When parent is done, Stop is called
-// with parent's cause: the new context outlives parent by the grace, so that the engine can still
-// yield the cause. The new context is canceled when the grace after Stop has passed, or by Kill. It
-// has parent's values.
+// WithControl returns a context for a stream, and its Control. When parent's stream is stopped, or
+// parent is done, the new stream is stopped with that cause, within what is left of the parent's
+// grace: the new context outlives parent, so that the engine can still yield the cause. It is canceled
+// when the grace after Stop has passed, or by Kill. It has parent's values.
 //
 // The caller must call Release when the stream has ended.
 func WithControl(parent context.Context, grace time.Duration) (context.Context, *Control) {
 	ctx, c := Detached(parent, grace)
-	if parent.Done() != nil {
-		unhook := context.AfterFunc(parent, func() { c.Stop(context.Cause(parent)) })
-		c.after(Killed, func() { unhook() })
+	whole := ControlOf(parent)
+	if whole == nil && parent.Done() == nil {
+		return ctx, c
 	}
+	c.unlink = AtStop(parent, func(cause error) {
+		if whole == nil || whole.Cause() == nil {
+			c.Stop(cause)
+			return
+		}
+		c.StopWithin(cause, whole.Grace())
+	})
 	return ctx, c
 }
 
 // Detached is WithControl for a stream that continues when parent is done.
 func Detached(parent context.Context, grace time.Duration) (context.Context, *Control) {
-	c := &Control{parent: parent, grace: grace}
+	c := &Control{parent: context.WithoutCancel(parent), grace: grace}
 	return controlContext{c}, c
 }
 
-// Stop asks the engine to finish the current item and to end the sequence. cause must not be nil.
+// Stop asks the engine to finish the current item and to end the sequence. cause must not be nil. The
+// functions of AtStop have run when Stop returns, unless another goroutine stops the stream as well.
 func (c *Control) Stop(cause error) { c.advance(Stopped, cause, c.grace) }
 
 // StopWithin is Stop with a shorter grace, such as the budget that the caller sent. A grace above
@@ -122,6 +131,9 @@ func (c *Control) Kill(cause error) { c.advance(Killed, cause, 0) }
 // Release frees the Control's resources. The stream must have ended. If no cause was set before,
 // the cause becomes context.Canceled.
 func (c *Control) Release() {
+	if c.unlink != nil {
+		c.unlink()
+	}
 	c.mu.Lock()
 	c.onStop = nil
 	c.mu.Unlock()
@@ -175,36 +187,41 @@ func (c *Control) stopIdle(cause error) {
 }
 
 func (c *Control) advance(to State, cause error, grace time.Duration) {
+	for _, h := range c.reach(to, cause, grace) {
+		h.f()
+	}
+}
+
+// reach brings the stream into a state, if it has not reached it before, and returns the hooks that are
+// due.
+func (c *Control) reach(to State, cause error, grace time.Duration) (due []*hook) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if to <= c.State() {
-		return
+		return nil
 	}
 	if c.State() == Live {
 		if c.onStop != nil {
 			c.onStop(cause)
 		}
 		c.cause.Store(&cause)
-		if c.stop != nil {
-			c.stop(cause)
+		if c.stopping != nil {
+			close(c.stopping)
 		}
 	}
 	c.state.Store(uint32(to))
 	if to == Stopped {
 		c.until = time.Now().Add(grace)
 		c.timer = time.AfterFunc(grace, func() { c.Kill(cause) })
-		c.fire()
-		return
+		return c.due()
 	}
 	if c.timer != nil {
 		c.timer.Stop()
 	}
-	c.killer.Lock()
-	if c.kill != nil {
-		c.kill(c.Cause())
+	if k := c.killing.Load(); k != nil {
+		k.cancel(c.Cause())
 	}
-	c.killer.Unlock()
-	c.fire()
+	return c.due()
 }
 
 // Grace returns how long a stopped stream may still take to end. For a live stream that is the
@@ -250,7 +267,31 @@ func ControlOf(ctx context.Context) *Control {
 // Stopping returns a channel that is closed once ctx's stream is asked to stop, or ctx is done.
 // Call Stopping once, before the loop that selects on the channel. Without a Control, it returns
 // ctx.Done().
-func Stopping(ctx context.Context) <-chan struct{} { return stopContext(ctx).Done() }
+func Stopping(ctx context.Context) <-chan struct{} {
+	c := ControlOf(ctx)
+	if c == nil {
+		return ctx.Done()
+	}
+	if c.alone(ctx) {
+		return c.stoppingChannel()
+	}
+	merged := make(chan struct{}) // closed when the stream is released, at the latest
+	AtStop(ctx, func(error) { close(merged) })
+	return merged
+}
+
+// stoppingChannel returns a channel that is closed from Stopped on.
+func (c *Control) stoppingChannel() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopping == nil {
+		c.stopping = make(chan struct{})
+		if c.State() != Live {
+			close(c.stopping)
+		}
+	}
+	return c.stopping
+}
 
 // Cause returns why ctx's stream was stopped or killed, or nil while it is live. It is the first
 // cause, even if ctx was wrapped with the standard library's WithCancel or WithTimeout and those
@@ -262,21 +303,26 @@ func Cause(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// AfterStop calls f on a goroutine of its own once ctx's stream is asked to stop, or ctx is done.
-// The returned function cancels the call, and reports whether it did so before f was started.
-func AfterStop(ctx context.Context, f func(cause error)) (undo func() bool) {
-	if c := ControlOf(ctx); c != nil && c.alone(ctx) {
-		return c.after(Stopped, func() { f(c.Cause()) })
-	}
-	stopping := stopContext(ctx)
-	return context.AfterFunc(stopping, func() { f(context.Cause(stopping)) })
+// AtStop has f called with the cause once ctx's stream is asked to stop, or ctx is done: by the
+// goroutine that stops the stream, or at once by the caller if that has happened. So a stop goes down
+// all hops of a process on one goroutine. f must not block, and must not pass an item or an ending to a
+// reader: it sends a message, sets a field, or stops other streams. The caller holds no lock that f
+// takes. undo cancels the call, and reports whether it did so before f was called; it does not wait for
+// a running f.
+func AtStop(ctx context.Context, f func(cause error)) (undo func() bool) {
+	return at(ctx, Stopped, func() { f(Cause(ctx)) })
 }
 
-// AfterKill calls f on a goroutine of its own once ctx is done, as context.AfterFunc does, but uses
-// less memory for the context of a stream.
+// AtKill is AtStop for the second step: f is called once ctx is done.
+func AtKill(ctx context.Context, f func()) (undo func() bool) { return at(ctx, Killed, f) }
+
+// AfterStop is AtStop for a function that may block, or may call a reader: f runs on a goroutine of its
+// own.
+func AfterStop(ctx context.Context, f func(cause error)) (undo func() bool) {
+	return AtStop(ctx, func(cause error) { go f(cause) })
+}
+
+// AfterKill is AfterStop for the second step.
 func AfterKill(ctx context.Context, f func()) (undo func() bool) {
-	if c := ControlOf(ctx); c != nil && c.alone(ctx) {
-		return c.after(Killed, f)
-	}
-	return context.AfterFunc(ctx, f)
+	return AtKill(ctx, func() { go f() })
 }

@@ -444,3 +444,88 @@ func TestOnStopMayUseTheContext(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestStopGoesDownOnOneGoroutine: a stop has reached all parts of a stream when it returns, and each
+// part has what is left of the grace.
+func TestStopGoesDownOnOneGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, ctl := stream.WithControl(t.Context(), time.Second)
+		defer ctl.Release()
+		var told []string
+		tell := func(ctx context.Context, who string) { // without a lock: all run on this goroutine
+			stream.AtStop(ctx, func(cause error) {
+				if !errors.Is(cause, errGone) {
+					t.Errorf("%s was stopped with %v", who, cause)
+				}
+				told = append(told, who)
+			})
+		}
+		tell(ctx, "stream")
+		attempt, one := stream.WithControl(stream.WithID(ctx, "attempt"), time.Minute)
+		defer one.Release()
+		tell(attempt, "attempt")
+		call, two := stream.WithControl(attempt, time.Millisecond)
+		defer two.Release()
+		tell(call, "call")
+		detached, apart := stream.Detached(ctx, time.Second)
+		defer apart.Release()
+		tell(detached, "detached")
+		ctl.StopWithin(errGone, 100*time.Millisecond)
+		if want := []string{"stream", "attempt", "call"}; !slices.Equal(told, want) {
+			t.Errorf("when Stop returned, %v had been told, want %v", told, want)
+		}
+		if one.Grace() != 100*time.Millisecond || two.Grace() != time.Millisecond || apart.State() != stream.Live {
+			t.Errorf("the parts have %v and %v, and the detached stream is %v", one.Grace(), two.Grace(), apart.State())
+		}
+		apart.Kill(errGone)
+	})
+}
+
+// TestKillRunsTheFunctionsOfBothSteps: those of the stop come first, and a function that is registered
+// later is called at once.
+func TestKillRunsTheFunctionsOfBothSteps(t *testing.T) {
+	ctx, ctl := stream.WithControl(t.Context(), time.Second)
+	var ran []string
+	note := func(what string) func() { return func() { ran = append(ran, what) } }
+	stream.AtKill(ctx, note("kill"))
+	undone := stream.AtStop(ctx, func(error) { t.Error("called after undo") })
+	if !undone() || undone() {
+		t.Error("undo must report true once, then false")
+	}
+	undo := stream.AtStop(ctx, func(error) { note("stop")() })
+	ctl.Kill(errGone)
+	stream.AtKill(ctx, note("late kill"))
+	stream.AtStop(ctx, func(error) { note("late stop")() })
+	ctl.Release()
+	if want := []string{"stop", "kill", "late kill", "late stop"}; !slices.Equal(ran, want) || undo() {
+		t.Errorf("%v ran, want %v", ran, want)
+	}
+}
+
+// TestPartOfAReleasedStream: a part that is released is forgotten by its stream.
+func TestPartOfAReleasedStream(t *testing.T) {
+	ctx, ctl := stream.WithControl(t.Context(), time.Second)
+	defer ctl.Release()
+	part, own := stream.WithControl(ctx, time.Second)
+	own.Release()
+	ctl.Stop(errGone)
+	if cause := stream.Cause(part); !errors.Is(cause, context.Canceled) {
+		t.Error(cause)
+	}
+}
+
+func BenchmarkControl(b *testing.B) {
+	parent := context.WithValue(b.Context(), benchKey{}, 1)
+	b.ReportAllocs()
+	for b.Loop() {
+		ctx, ctl := stream.WithControl(parent, time.Second)
+		undo := stream.AtStop(stream.WithID(ctx, "id"), func(error) {})
+		part, own := stream.WithControl(ctx, time.Second)
+		stream.AtStop(part, func(error) {})()
+		undo()
+		own.Release()
+		ctl.Release()
+	}
+}
+
+type benchKey struct{}

@@ -235,7 +235,7 @@ func (r *Readers) follow(conn context.Context, c *app.RequestContext, id string,
 	client.EndWith(ctx)
 	reading, leave := context.WithCancelCause(ctx)
 	defer leave(nil)
-	defer stream.AfterStop(ctx, leave)()
+	defer stream.AtStop(ctx, leave)()
 	head := in.Head()
 	left := r.Enter(head)
 	d := delivery.Of(head)

@@ -130,8 +130,9 @@ func (w *Watch) start(d time.Duration, f func()) {
 	round := w.round
 	w.next = time.AfterFunc(d, func() {
 		w.mu.Lock()
-		defer w.mu.Unlock()
-		if w.round == round {
+		due := w.round == round
+		w.mu.Unlock()
+		if due {
 			f()
 		}
 	})
