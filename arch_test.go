@@ -133,7 +133,7 @@ func TestTransportsStayWhereTheyBelong(t *testing.T) {
 			"examples/mock", "examples/kitexgrpc", "examples/kitexttstream",
 		},
 		"github.com/cloudwego/hertz": {
-			"api-service/edge", "contrib/kitexstream/hertzsse",
+			"api-service/edge", "contrib/kitexstream/hertzsse", "examples/chat",
 			"e2e/simulation", // provides connections in memory
 		},
 		"google.golang.org/grpc": {

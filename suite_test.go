@@ -14,7 +14,7 @@ import (
 // Bounds of the short tier, so that ./scripts/test stays short: what costs seconds is counted, since
 // a count is the same on every machine. Raise one only with a reason.
 const (
-	maxTestBinaries = 200 // packages with tests: each is compiled and linked
+	maxTestBinaries = 201 // packages with tests: each is compiled and linked
 	maxE2EFunctions = 150 // tests of e2e that do not belong to the full tier
 )
 
