@@ -215,6 +215,9 @@ type conversation struct {
 // of a message of the system that is cleared.
 func (c *conversation) add(param string, fields map[string]json.RawMessage, cleared bool) error {
 	role, err := strict.Member(param, "role", fields)
+	if role == "developer" { // OpenAI's word
+		role = "system"
+	}
 	if err == nil {
 		err = strict.OneOf(param+".role", role, "user", "assistant", "system")
 	}

@@ -78,6 +78,9 @@ func TestUnknownWordsOfHintsAreAbsence(t *testing.T) {
 		{`,"thinking":{"type":"adaptive","block_binding":{"type":"strict"}}`, on, ""},
 		{`,"billing_policy":{"type":"billing_policy"},"fallback_credit_token":"x","compaction":null`, "", "billing_policy, fallback_credit_token"},
 		{`,"metadata":{"user_id":7}`, "", "metadata.user_id"},
+		{`,"metadata":"x"`, "", "metadata"},
+		{`,"tool_choice":"auto"`, `,"toolChoice":{"mode":"TOOL_MODE_AUTO"}`, ""},
+		{`,"tool_choice":{"type":"required"}`, `,"toolChoice":{"mode":"TOOL_MODE_REQUIRED"}`, ""},
 		{`,"service_tier":"priority","speed":"fast"`, "", "service_tier, speed"},
 		{`,"anthropic_version":"bedrock-2023-05-31","anthropic_beta":["a"],"betas":["b"]`, "", "anthropic_beta, anthropic_version, betas"},
 		{`,"fallbacks":[{"model":"n"}],"inference_geo":"eu","container":{"id":"c"}`, "", "container, fallbacks, inference_geo"},
@@ -131,6 +134,8 @@ func TestToolsOfServersAreLeftOut(t *testing.T) {
 			left: "tools[], tools[].bash, tools[].code_execution, tools[].computer, tools[].mcp_toolset, tools[].memory, tools[].text_editor, tools[].web_fetch, tools[].web_search"},
 		{tools: tool("get", `,"type":null,"description":null,"defer_loading":null,"allowed_callers":null,"toolset_name":null`), messages: hello, want: "get"},
 		{tools: tool("get", `,"allowed_callers":["code_execution_20250825"],"input_examples":[{"a":1}],"novelty":1`), messages: hello, want: "get", left: "tools[].allowed_callers, tools[].input_examples, tools[].novelty"},
+		{tools: `{"name":"get"},{"name":"a.b/c","input_schema":[]}`, messages: hello, want: "get a.b/c"},
+		{tools: `{"type":"function","function":{"name":"get","parameters":{"type":"object"}}},{"type":"function","name":"put","parameters":null}`, messages: hello, want: "get put"},
 		{tools: later, messages: hello, want: "later"}, // nothing could find it
 		{tools: get + "," + later, messages: hello, want: "get"},
 		{tools: get + "," + later, messages: hello + called, want: "get later"},

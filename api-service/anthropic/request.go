@@ -129,14 +129,13 @@ var created = shared.And(strict.Table[*message]{
 			case raw[0] != '[':
 				return strict.Mismatch(param, "an array of strings", raw)
 			}
-			if m.request.Stop, err = strict.Strings(param, raw); err == nil {
-				m.request.Stop = slices.DeleteFunc(m.request.Stop, func(s string) bool { return s == "" })
-			}
+			m.request.Stop, err = strict.Stops(param, raw)
 			return err
 		},
 		"metadata":     setMetadata,
 		"service_tier": hint("auto", "standard_only"),
 	},
+	Hints:       []string{"metadata"},
 	Unsupported: []string{"container", "diagnostics", "inference_geo"},
 	Refused:     map[string]string{"compaction": "asks for a summary instead of an answer, and is not supported here: ask for a summary in a message"},
 })

@@ -8,7 +8,6 @@ import (
 
 	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // tools are the tools of a body.
@@ -67,6 +66,10 @@ func (ts *tools) read(in *strict.Reading, at string, raw json.RawMessage) ([]too
 		return nil, err
 	}
 	kind, err := (&block{at: at, fields: fields}).optional("type")
+	if kind == "function" {
+		kind = ""
+		at, fields, err = functionOf(at, fields)
+	}
 	switch {
 	case err != nil:
 		return nil, err
@@ -75,6 +78,22 @@ func (ts *tools) read(in *strict.Reading, at string, raw json.RawMessage) ([]too
 	}
 	read, err := toolOf(in, at, fields)
 	return []tool{read}, err
+}
+
+// functionOf converts a function in OpenAI's form, with its members in a member of its own or not.
+func functionOf(at string, fields map[string]json.RawMessage) (string, map[string]json.RawMessage, error) {
+	if inner := fields["function"]; !strict.Empty(inner) {
+		var err error
+		if fields, err = strict.Inner(at, "function", fields); err != nil {
+			return at, nil, err
+		}
+		at += ".function"
+	}
+	if schema, ok := fields["parameters"]; ok {
+		fields["input_schema"] = schema
+		delete(fields, "parameters")
+	}
+	return at, fields, nil
 }
 
 // leave leaves out a tool whose type is a kind with a date.
@@ -159,11 +178,9 @@ func toolOf(in *strict.Reading, at string, fields map[string]json.RawMessage) (t
 	if read.Description, err = b.optional("description"); err != nil {
 		return tool{}, err
 	}
-	raw, ok := fields["input_schema"]
-	if !ok {
-		return tool{}, streamerr.InvalidParam(at+".input_schema", "%s.input_schema is missing", at).WithCode(streamerr.CodeMissing)
+	if raw := fields["input_schema"]; len(raw) > 0 && !strict.Null(raw) { // else the tool has no arguments
+		read.Parameters, err = strict.Compact(at+".input_schema", raw)
 	}
-	read.Parameters, err = strict.Compact(at+".input_schema", raw)
 	return read, err
 }
 
@@ -199,11 +216,17 @@ func setToolChoice(m *message, param string, raw json.RawMessage) error {
 	if strict.Empty(raw) {
 		return nil
 	}
+	if raw[0] == '"' { // the form of other APIs
+		raw = slices.Concat(json.RawMessage(`{"type":`), raw, json.RawMessage("}"))
+	}
 	fields, err := strict.Object(param, raw)
 	if err != nil {
 		return err
 	}
 	kind, err := strict.Member(param, "type", fields)
+	if kind == "required" {
+		kind = "any"
+	}
 	if err == nil {
 		err = strict.OneOf(param+".type", kind, "auto", "any", "tool", "none")
 	}

@@ -24,6 +24,7 @@ import (
 	hertzconfig "github.com/cloudwego/hertz/pkg/common/config"
 	"github.com/cloudwego/hertz/pkg/common/hlog"
 	"github.com/cloudwego/hertz/pkg/common/tracer/stats"
+	"github.com/cloudwego/hertz/pkg/route"
 
 	"github.com/whence-dev/whence/api-service/access"
 	"github.com/whence-dev/whence/api-service/anthropic"
@@ -321,22 +322,27 @@ func (e *Edge) dismiss(goodbye time.Duration) (left time.Duration) {
 // routes adds the routes of the public listener.
 func (e *Edge) routes(h *server.Hertz, g *gate.Gate) {
 	e.readers.Gate = g
-	h.POST("/v1/chat/completions", e.answer(openAI(openai.ParseChat)))
-	h.POST("/v1/completions", e.answer(openAI(openai.ParseCompletion)))
-	h.POST("/v1/embeddings", e.embeddings(openAIEmbeddings))
-	h.POST("/generate", e.answer(sglang.Parse))
-	h.POST("/api/chat", e.answer(ollama.ParseChat))
-	h.POST("/api/generate", e.answer(ollama.ParseGenerate))
-	h.POST("/api/embed", e.embeddings(ollama.ParseEmbed))
-	h.POST("/api/embeddings", e.embeddings(ollama.ParseEmbeddings))
+	for path, handler := range map[string]app.HandlerFunc{
+		"/v1/chat/completions":       e.answer(openAI(openai.ParseChat)),
+		"/v1/completions":            e.answer(openAI(openai.ParseCompletion)),
+		"/v1/embeddings":             e.embeddings(openAIEmbeddings),
+		"/generate":                  e.answer(sglang.Parse),
+		"/api/chat":                  e.answer(ollama.ParseChat),
+		"/api/generate":              e.answer(ollama.ParseGenerate),
+		"/api/embed":                 e.embeddings(ollama.ParseEmbed),
+		"/api/embeddings":            e.embeddings(ollama.ParseEmbeddings),
+		"/v1/responses":              e.answer(responses.Parser(e.config.StoreResponses)),
+		"/v1/responses/compact":      e.answer(responses.ParseCompact),
+		"/v1/responses/input_tokens": e.countInput,
+		"/v1/messages":               e.answer(anthropic.Parse),
+		"/v1/streams":                e.makeStream,
+	} {
+		h.POST(path, handler)
+		h.POST(path+"/", handler) // some clients append a slash
+	}
 	e.operator.OllamaRoutes(h)
-	h.POST("/v1/responses", e.answer(responses.Parser(e.config.StoreResponses)))
-	h.POST("/v1/responses/compact", e.answer(responses.ParseCompact))
-	h.POST("/v1/responses/input_tokens", e.countInput)
 	e.prepareDialogues(g)
 	h.GET("/v1/responses", e.dialogues.Handle)
-	h.POST("/v1/messages", e.answer(anthropic.Parse))
-	h.POST("/v1/streams", e.makeStream)
 	h.GET("/v1/streams/:id/events", e.readers.Events)
 	conversations := converse.Service{
 		Desk: e.desk, Hop: e.hop, Engine: e.chats.Converse, Gate: g, Images: e.images, Log: e.log, Admit: e.countTalk, Identify: e.identifies,
@@ -356,9 +362,10 @@ func (e *Edge) routes(h *server.Hertz, g *gate.Gate) {
 
 // lastRoutes adds the console, if the listener of guard serves it, and the answers to requests without a route.
 func (e *Edge) lastRoutes(h *server.Hertz, guard *access.Guard) {
+	var taken route.RoutesInfo
 	missing := func(_ context.Context, c *app.RequestContext) {
 		exchange.ID(c)
-		e.desk.Refuse(c, streamerr.New(streamerr.NotFound, "there is no %s", c.Path()).WithCode(streamerr.CodeUnknownURL))
+		e.desk.Refuse(c, streamerr.New(streamerr.NotFound, "there is no %s%s", c.Path(), nearby(taken, string(c.Path()))).WithCode(streamerr.CodeUnknownURL))
 	}
 	if e.hasConsole(guard) {
 		pages.Routes(h)
@@ -367,12 +374,23 @@ func (e *Edge) lastRoutes(h *server.Hertz, guard *access.Guard) {
 		h.HEAD("/", func(_ context.Context, c *app.RequestContext) { c.Status(http.StatusOK) }) // Ollama's clients look for a server so
 	}
 	h.NoRoute(missing)
-	taken := h.Routes()
+	taken = h.Routes()
 	h.NoMethod(func(_ context.Context, c *app.RequestContext) {
 		exchange.ID(c)
 		c.Header("Allow", strings.Join(httpd.Methods(taken, string(c.Path())), ", "))
 		e.desk.Refuse(c, exchange.WithStatus(http.StatusMethodNotAllowed, streamerr.New(streamerr.Invalid, "%s does not take %s", c.Path(), c.Method())))
 	})
+}
+
+// nearby returns a hint at the base URL of a client that has asked for a path without a route: some
+// clients add /v1 to their base URL, and others do not.
+func nearby(taken route.RoutesInfo, path string) string {
+	for _, meant := range []string{"/v1" + path, strings.TrimPrefix(path, "/v1")} {
+		if meant != path && meant != "/" && len(httpd.Methods(taken, meant)) > 0 {
+			return ", but there is " + meant + ": look at the end of the client's base URL"
+		}
+	}
+	return ""
 }
 
 // LogTo redirects the log lines of Hertz, its Kitex client and the Redis client, in the whole

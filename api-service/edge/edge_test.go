@@ -572,6 +572,23 @@ func TestRefusedMethodListsTheAllowedMethods(t *testing.T) {
 	}
 }
 
+// TestBaseURLsOfClients: a path may end in a slash, and a base URL with /v1 too many or too few is told.
+func TestBaseURLsOfClients(t *testing.T) {
+	url, _ := start(t, nil)
+	resp := ask(t, http.MethodPost, url+"/v1/chat/completions/", asking("start m say x end x"))
+	if body := whole(t, resp); resp.StatusCode != http.StatusOK {
+		t.Error(resp.StatusCode, body)
+	}
+	for path, meant := range map[string]string{
+		"/chat/completions": "/v1/chat/completions", "/models": "/v1/models", "/v1/v1/messages": "/v1/messages", "/v1/api/chat": "/api/chat", "/v1/nowhere": "", "/nowhere": "",
+	} {
+		resp := ask(t, http.MethodGet, url+path, "")
+		if body := whole(t, resp); resp.StatusCode != http.StatusNotFound || (meant != "") != strings.Contains(body, "but there is "+meant) {
+			t.Errorf("%s: %d %s", path, resp.StatusCode, body)
+		}
+	}
+}
+
 func TestModelsAndHealth(t *testing.T) {
 	url, _ := start(t, nil)
 	for path, want := range map[string]int{

@@ -3,8 +3,6 @@ package ollama
 import (
 	"encoding/json"
 	"math"
-	"slices"
-	"strconv"
 
 	"github.com/whence-dev/whence/api-service/strict"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
@@ -42,8 +40,7 @@ var options = strict.Table[*body]{Honoured: map[string]setter{
 		}
 	}),
 	"options.stop": func(b *body, param string, raw json.RawMessage) (err error) {
-		b.request.Stop, err = strict.Strings(param, raw)
-		b.request.Stop = slices.DeleteFunc(b.request.Stop, func(s string) bool { return s == "" })
+		b.request.Stop, err = strict.Stops(param, raw)
 		return err
 	},
 }, Ignored: []string{ // how a server runs the model
@@ -75,12 +72,8 @@ func setOptions(b *body, param string, raw json.RawMessage) error {
 	return options.Parse(named, b, b.in)
 }
 
-// integer returns the setter of an integer, which may be written as a float such as 40.0.
 func integer(set func(b *body, n int64)) setter {
 	return func(b *body, param string, raw json.RawMessage) error {
-		if v, err := strconv.ParseFloat(string(raw), 64); err == nil && v == math.Trunc(v) && math.Abs(v) < 1<<53 {
-			raw = strconv.AppendInt(nil, int64(v), 10)
-		}
 		n, err := strict.Integer(param, raw, math.MinInt64, math.MaxInt64)
 		if err == nil {
 			set(b, n)

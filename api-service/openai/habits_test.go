@@ -28,6 +28,8 @@ func TestOddMessagesDoNotEndAConversation(t *testing.T) {
 		{`{"role":"user","content":[{"type":"text","text":""}]}`, `{"role":"user"}`, ""},
 		{`{"role":"user","content":[]}`, `{"role":"user"}`, ""},
 		{`{"role":"user","content":["a",{"text":"b"}]}`, `{"role":"user","content":"ab"}`, ""},
+		{`{"role":"user","content":null},{"role":"user","content":{"type":"text","text":"b"}}`, `{"role":"user"},{"role":"user","content":"b"}`, ""},
+		{`{"role":"assistant","tool_calls":[{"id":"c1","name":"get","arguments":"{}"}]}`, called, ""},
 		// Calls and results.
 		{`{"role":"assistant","tool_calls":[{"id":"c1","type":"function","function":{"name":"get","arguments":"{\"city\": \"Par"}}]}`,
 			`{"role":"assistant","toolCalls":[{"id":"c1","name":"get","arguments":"{\"city\": \"Par"}]}`, ""},
@@ -84,7 +86,13 @@ func TestFieldsOfOtherServices(t *testing.T) {
 		{`"response_format":{}`, ``, ""}, {`"tool_choice":"auto"`, `"toolChoice":{"mode":"TOOL_MODE_AUTO"}`, ""}, {`"tool_choice":""`, ``, ""}, {`"modalities":[]`, ``, ""}, {`"timeout":0`, ``, ""},
 		{`"top_k":-1`, `"sampling":{"topK":0}`, ""}, {`"repetition_penalty":0`, ``, ""}, {`"top_logprobs":5`, ``, "top_logprobs"}, {`"request_id":"","chat_template":"","documents":[]`, ``, ""},
 		{`"verbosity":"loud","service_tier":"scale"`, ``, "service_tier, verbosity"}, {`"priority":1,"echo":true`, ``, "echo, priority"},
+		{`"stop":[null,"x"],"max_tokens":5.0,"seed":1e1`, `"stop":["x"],"sampling":{"maxTokens":5,"seed":"10"}`, ""}, {`"modalities":["TEXT"],"audio":{"voice":"a"}`, ``, "audio"},
+		{`"user":7,"prompt_cache_key":{},"reasoning":"high","thinking":true,"reasoning_effort":5,"request_id":[1]`, ``, "prompt_cache_key, reasoning, reasoning_effort, request_id, thinking, user"},
+		{`"logit_bias":[],"chat_template_kwargs":[],"stream_options":[]`, `"templateVariables":"{}"`, ""}, // PHP's empty objects
 		// Tools.
+		{`"tools":[{"name":"get","description":"d","input_schema":[]}]`, `"tools":[{"name":"get","description":"d","parameters":"{}"}]`, ""},
+		{`"tools":[` + tool + `,{"google_search":{}},{"function_declarations":[{"name":"a"}]}]`, get, "tools[]"},
+		{`"tools":[` + tool + `],"tool_choice":"get"`, get + `,"toolChoice":{"mode":"TOOL_MODE_REQUIRED","name":"get"}`, ""},
 		{`"tools":[` + tool + `,{"type":"web_search"},{"type":"mcp","server_label":"x"},{"type":"hologram"}]`, get, "tools[], tools[].mcp, tools[].web_search"},
 		{`"tools":[{"type":"function","name":"get","cache_control":{}}]`, get, ""},
 		{`"tools":[{"type":"custom","custom":{"name":"patch","description":"d","format":{"type":"grammar","grammar":{"syntax":"lark","definition":"start: x"}}}}]`,

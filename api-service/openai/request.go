@@ -72,8 +72,7 @@ var shared = strict.Table[*Chat]{Honoured: map[string]setter{
 	"stream_options": setStreamOptions,
 	"max_tokens":     setMaxTokens,
 	"stop": func(c *Chat, param string, raw json.RawMessage) (err error) {
-		c.Request.Stop, err = strict.Strings(param, raw)
-		c.Request.Stop = slices.DeleteFunc(c.Request.Stop, func(s string) bool { return s == "" })
+		c.Request.Stop, err = strict.Stops(param, raw)
 		return err
 	},
 	"logit_bias":  setLogitBias,
@@ -196,6 +195,7 @@ var shared = strict.Table[*Chat]{Honoured: map[string]setter{
 
 	"user": setSession,
 },
+	Hints: []string{"enable_thinking", "reasoning", "reasoning_effort", "request_id", "rid", "service_tier", "think", "thinking", "user"},
 	Ignored: []string{
 		"metadata", "store", "safety_identifier", "prompt_cache_retention", "prompt_cache_options", "verbosity",
 		"guided_decoding_backend", "guided_whitespace_pattern", "cache_prompt", "include_reasoning", "keep_alive", "use_cache", "usage",
@@ -239,9 +239,10 @@ var chatFields = shared.And(strict.Table[*Chat]{Honoured: map[string]setter{
 		return err
 	},
 },
-	Unsupported: []string{"echo", "return_tokens_as_token_ids"},
+	Hints: []string{"prompt_cache_key"},
+	// An answer in audio is asked for by modalities; audio has its voice.
+	Unsupported: []string{"audio", "echo", "return_tokens_as_token_ids"},
 	Refused: map[string]string{
-		"audio":         "asks for an answer in audio, and this service answers with text",
 		"chat_template": "replaces the template of the model, which requests cannot do here",
 		"documents":     "are texts that the chat templates here do not show to the model",
 	},
@@ -419,7 +420,7 @@ func setModalities(_ *Chat, param string, raw json.RawMessage) error {
 	if json.Unmarshal(raw, &v) != nil {
 		return mismatch(param, "an array of strings", raw)
 	}
-	if len(v) > 0 && !slices.Equal(v, []string{"text"}) {
+	if slices.ContainsFunc(v, func(s string) bool { return !strings.EqualFold(s, "text") }) {
 		return unsupported(param, `modalities must be ["text"]`)
 	}
 	return nil

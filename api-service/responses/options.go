@@ -108,8 +108,11 @@ func setMetadata(r *body, param string, raw json.RawMessage) error {
 		at := param + "." + strict.Printable(name)
 		value, err := strict.String(at, members[name])
 		switch {
-		case err != nil:
+		case err != nil && r.in.Refuses():
 			return err
+		case err != nil: // clients put numbers and objects there, too
+			r.in.Ignore(param)
+			continue
 		case len(name) > maxMetadataKey:
 			return streamerr.InvalidParam(at, "the name of %s has %d bytes; at most %d are allowed", at, len(name), maxMetadataKey)
 		case len(value) > maxMetadataValue:

@@ -167,6 +167,7 @@ var fields = strict.Table[*body]{
 			return err
 		},
 	},
+	Hints: []string{"metadata", "prompt_cache_key", "reasoning", "safety_identifier", "service_tier", "truncation", "user"},
 	// These fields have no effect here: the engine alone decides which tokens it caches.
 	Ignored:     []string{"client_metadata", "prompt_cache_options", "prompt_cache_retention"},
 	Unsupported: []string{"context_management", "moderation"},

@@ -119,7 +119,6 @@ func TestUnsupportedFieldsAreRefusedByName(t *testing.T) {
 		hi + `,"include":["web_search_call.results"]`:                         "include[0]",
 		hi + `,"include":"reasoning.encrypted_content"`:                       "include",
 		hi + `,"stream_options":{"include_usage":true}`:                       "stream_options.include_usage",
-		hi + `,"metadata":{"a":1}`:                                            "metadata.a",
 		hi + `,"metadata":{"a":"` + strings.Repeat("x", 513) + `"}`:           "metadata.a",
 		hi + `,"reasoning":{"effort":1}`:                                      "reasoning.effort",
 		hi + `,"reasoning":{"summary":"long"}`:                                "reasoning.summary",
@@ -131,7 +130,7 @@ func TestUnsupportedFieldsAreRefusedByName(t *testing.T) {
 		hi + `,"text":{"format":{"type":"json_schema","name":"n"}}`:           "text.format.schema",
 		hi + `,"tools":[{"name":"f"}]`:                                        "tools[0].type",
 		hi + `,"tools":[{"type":"function"}]`:                                 "tools[0].name",
-		hi + `,"tools":[{"type":"function","name":"f","parameters":[]}]`:      "tools[0].parameters",
+		hi + `,"tools":[{"type":"function","name":"f","parameters":[1]}]`:     "tools[0].parameters",
 		hi + `,"tools":[{"type":"function","name":"f","defer_loading":1}]`:    "tools[0].defer_loading",
 		hi + `,"tools":[{"type":"function","name":"f","output_schema":{}}]`:   "tools[0].output_schema",
 		hi + `,"tools":[{"type":"web_search","external_web_access":false}]`:   "tools[0].web_search",
@@ -181,6 +180,9 @@ func TestHabitsOfClientsAreAnswered(t *testing.T) {
 		// Defaults and empty values.
 		`,"max_output_tokens":0,"max_tool_calls":-1,"previous_response_id":"","reasoning":{"effort":"","summary":""},"text":{"format":{},"verbosity":""},"truncation":"","service_tier":"","tool_choice":"","tools":[],"include":[],"metadata":{},"stream_options":{}`: {user, ""},
 		`,"max_output_tokens":null,"tools":null,"tool_choice":null,"text":null,"reasoning":null,"include":null,"metadata":null,"truncation":null,"temperature":null,"store":null,"novelty":null`:                                                                       {user, ""},
+		`,"max_output_tokens":16.0,"reasoning":"high","user":7,"safety_identifier":[1],"metadata":{"a":1,"b":null},"truncation":true,"service_tier":1`: {
+			strings.Replace(user, `"sampling":{}`, `"sampling":{"maxTokens":16}`, 1), "metadata, reasoning, safety_identifier, service_tier, truncation, user",
+		},
 		// Unknown words of hints.
 		`,"include":["web_search_call.results","file_search_call.results"],"truncation":"auto","service_tier":"scale","text":{"verbosity":"mute"},"reasoning":{"summary":"long"}`: {user, "include[], reasoning.summary, service_tier, text.verbosity, truncation"},
 		// Tools of OpenAI's servers.

@@ -3,7 +3,6 @@ package sglang
 import (
 	"encoding/json"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -45,9 +44,7 @@ var sampling = strict.Table[*chatv1.ChatRequest]{Honoured: map[string]samplingSe
 		if strict.Empty(raw) {
 			return nil
 		}
-		if r.Stop, err = strict.Strings(param, raw); err == nil {
-			r.Stop = slices.DeleteFunc(r.Stop, func(s string) bool { return s == "" })
-		}
+		r.Stop, err = strict.Stops(param, raw)
 		return err
 	},
 	"sampling_params.stop_token_ids": func(r *chatv1.ChatRequest, param string, raw json.RawMessage) (err error) {

@@ -45,8 +45,12 @@ func kindOf(raw json.RawMessage) string {
 	}
 }
 
-// Object parses an object. Its members may be parts of raw.
+// Object parses an object. Its members may be parts of raw. An empty array is an empty object: PHP
+// does not know the difference.
 func Object(param string, raw json.RawMessage) (map[string]json.RawMessage, error) {
+	if len(raw) > 1 && raw[0] == '[' && Empty(raw) {
+		return map[string]json.RawMessage{}, nil
+	}
 	if fields, twice, ok := members(raw); ok {
 		if twice != nil {
 			return nil, repeated(param + "." + Printable(*twice))
@@ -138,9 +142,20 @@ func outside(isBelow bool, below, above, param, format string, args ...any) erro
 	return streamerr.InvalidParam(param, format, args...).WithCode(code)
 }
 
-// Integer parses an integer in [low, high].
+// maxExact bounds the integers that may be written as floats, such as 8.0 or 1e3: a float of 64 bits
+// has all of them.
+const maxExact = 1 << 53
+
+// Integer parses an integer in [low, high]. Languages with one type of numbers write 8 as 8.0.
 func Integer(param string, raw json.RawMessage, low, high int64) (int64, error) {
 	v, err := strconv.ParseInt(numeral(raw), 10, 64)
+	if err != nil {
+		var f float64
+		if f, err = strconv.ParseFloat(numeral(raw), 64); f != math.Trunc(f) || math.Abs(f) > maxExact {
+			err = strconv.ErrSyntax
+		}
+		v = int64(f)
+	}
 	if err != nil {
 		return 0, Mismatch(param, "an integer", raw)
 	}
@@ -170,8 +185,12 @@ func OneOf(param, word string, allowed ...string) error {
 
 // Compact returns an object without white space.
 func Compact(param string, raw json.RawMessage) (string, error) {
-	if _, err := Object(param, raw); err != nil {
+	fields, err := Object(param, raw)
+	if err != nil {
 		return "", err
+	}
+	if len(fields) == 0 {
+		return "{}", nil
 	}
 	var b bytes.Buffer
 	if err := json.Compact(&b, raw); err != nil {
@@ -185,6 +204,7 @@ func Null(raw json.RawMessage) bool { return string(raw) == "null" }
 
 // Fields parses a body, which must be an object that nests at most MaxNesting deep. The members may be parts of body.
 func Fields(body []byte) (map[string]json.RawMessage, error) {
+	body = bytes.TrimPrefix(body, []byte("\ufeff")) // PowerShell's mark of UTF-8
 	if !utf8.Valid(body) {
 		return nil, streamerr.New(streamerr.Invalid, "the body is not valid UTF-8")
 	}
@@ -256,6 +276,25 @@ func Strings(param string, raw json.RawMessage) ([]string, error) {
 		}
 	}
 	return all, nil
+}
+
+// Stops parses the texts that end an answer, as Strings does. Empty texts and nulls are missing.
+func Stops(param string, raw json.RawMessage) (all []string, err error) {
+	if raw[0] != '[' {
+		all, err = Strings(param, raw)
+		return slices.DeleteFunc(all, func(s string) bool { return s == "" }), err
+	}
+	items, err := Array(param, raw)
+	for i := 0; i < len(items) && err == nil; i++ {
+		var stop string
+		if !Null(items[i]) {
+			stop, err = String(fmt.Sprintf("%s[%d]", param, i), items[i])
+		}
+		if stop != "" {
+			all = append(all, stop)
+		}
+	}
+	return all, err
 }
 
 // Printable makes a name from a request safe to print.

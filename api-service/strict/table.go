@@ -14,6 +14,9 @@ type Setter[T any] = func(to T, param string, raw json.RawMessage) error
 // A Table lists the fields of one kind of body. A field in no list is unknown.
 type Table[T any] struct {
 	Honoured map[string]Setter[T]
+	// Hints are honoured fields without which an answer means the same. A hint of a wrong type is left
+	// out, unless the reading is strict.
+	Hints []string
 	// Ignored fields have no effect on an answer here.
 	Ignored []string
 	// Unsupported fields would have an effect that nothing here offers. They are left out, unless
@@ -27,6 +30,7 @@ type Table[T any] struct {
 // And returns a table with the fields of both.
 func (t Table[T]) And(more Table[T]) Table[T] {
 	more.Honoured, more.Refused = both(t.Honoured, more.Honoured), both(t.Refused, more.Refused)
+	more.Hints = slices.Concat(t.Hints, more.Hints)
 	more.Ignored = slices.Concat(t.Ignored, more.Ignored)
 	more.Unsupported = slices.Concat(t.Unsupported, more.Unsupported)
 	return more
@@ -57,7 +61,12 @@ func (t *Table[T]) Parse(fields map[string]json.RawMessage, to T, in *Reading) e
 
 func (t *Table[T]) parse(name string, raw json.RawMessage, to T, in *Reading) error {
 	if set, honoured := t.Honoured[name]; honoured {
-		return set(to, name, raw)
+		err := set(to, name, raw)
+		if err != nil && !in.Refuses() && slices.Contains(t.Hints, name) && streamerr.As(err).Code == streamerr.CodeInvalidType {
+			in.Ignore(name)
+			return nil
+		}
+		return err
 	}
 	why, refused := t.Refused[name]
 	ignored, unsupported := slices.Contains(t.Ignored, name), slices.Contains(t.Unsupported, name)

@@ -14,7 +14,8 @@ import (
 // at most 256 forms.
 const maxTools = 250
 
-var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,128}$`)
+// toolName matches the names of tools. MCP's and Gemini's have points, slashes and colons, too.
+var toolName = regexp.MustCompile(`^[a-zA-Z0-9_./:-]{1,128}$`)
 
 // noParameters are the parameters of a tool that has none, for a template that needs them.
 const noParameters = `{"type": "object", "properties": {}}`
@@ -32,7 +33,7 @@ func readTools(tools []*chatv1.Tool, whole bool) (jinja.Value, error) {
 		name := tool.GetName()
 		switch {
 		case !toolName.MatchString(name):
-			return nil, streamerr.InvalidParam(at+".name", "%s.name is %.80q; it must have 1 to 128 characters, which may be the letters a-z and A-Z, digits, _ and -", at, name)
+			return nil, streamerr.InvalidParam(at+".name", "%s.name is %.80q; it must have 1 to 128 characters, which may be the letters a-z and A-Z, digits, _, -, ., / and :", at, name)
 		case seen[name]:
 			return nil, streamerr.InvalidParam(at+".name", "%s.name is %q, but another tool already has this name", at, name)
 		}

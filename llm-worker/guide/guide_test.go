@@ -239,6 +239,16 @@ func TestPatternsAreFollowed(t *testing.T) {
 	}
 }
 
+// TestEmptyArraysAreEmptyObjects: PHP writes an object without members as an array.
+func TestEmptyArraysAreEmptyObjects(t *testing.T) {
+	v, tok := vocabulary(t)
+	schema := `{"type":"object","properties":[],"patternProperties":[ ],"$defs":[],"additionalProperties":false}`
+	text, whole := wander(t, v, tok, &llmv1.Guide{Forms: []*llmv1.GuideForm{{Schema: schema}}}, 20, rand.New(rand.NewPCG(1, 2)))
+	if text != "{}" || !whole {
+		t.Errorf("%q, whole %t", text, whole)
+	}
+}
+
 func TestUnsupportedSchemasAreRefusedByName(t *testing.T) {
 	v, _ := vocabulary(t)
 	deep := strings.Repeat(`{"items":`, 100) + "{}" + strings.Repeat("}", 100)
@@ -252,7 +262,7 @@ func TestUnsupportedSchemasAreRefusedByName(t *testing.T) {
 		`{"oneOf":[{"type":"integer"},{"type":"number"}]}`: "branches 0 and 1", `{"oneOf":[{"type":"string"},{"const":"a"}]}`: "branches 0 and 1",
 		`{"oneOf":[{"properties":{"k":{"const":"a"}}},{"properties":{"k":{"const":"b"}}}]}`: "branches 0 and 1",
 		`{"oneOf":[` + strings.Repeat(`{"type":"null"},`, 300) + `{}]}`:                     "oneOf", `{"type":"object","properties":{"a":{}},"propertyNames":{}}`: "propertyNames", `{"propertyNames":{"type":"integer"}}`: "at #/propertyNames: type",
-		`{"patternProperties":{"a":{},"b":{},"c":{},"d":{},"e":{}}}`: "it has 5 patterns; it can have 4", `{"patternProperties":{"a":{}},"propertyNames":{"maxLength":3}}`: "propertyNames: it stands beside", `{"patternProperties":[]}`: "patternProperties: it must be",
+		`{"patternProperties":{"a":{},"b":{},"c":{},"d":{},"e":{}}}`: "it has 5 patterns; it can have 4", `{"patternProperties":{"a":{}},"propertyNames":{"maxLength":3}}`: "propertyNames: it stands beside", `{"patternProperties":[1]}`: "patternProperties: it must be",
 		`{"patternProperties":{"(?=a)":{}}}`: `patternProperties: "(?=a)": it has a lookahead`, `{"patternProperties":{"^(?=a)":{},"b":{}}}`: "patternProperties: it has a lookahead", `{"patternProperties":{"a":{"not":{"type":"null"}}}}`: "not: this keyword", `{"contains":{}}`: "contains: this keyword", `{"minProperties":2}`: "minProperties: this keyword", `{"dependentRequired":{"a":["b"]}}`: "dependentRequired: this keyword",
 		`{"allOf":[{"patternProperties":{"a":{}},"additionalProperties":false},{"properties":{"a":{}}}]}`: "patternProperties: another schema", `{"required":["b"],"patternProperties":{"a":{}},"additionalProperties":false}`: "required: it has", `{"allOf":[{"patternProperties":{"a":{}}},{"additionalProperties":{"type":"null"}}]}`: "patternProperties: another schema",
 		`{"prefixItems":{}}`: "prefixItems", `{"type":"array","items":false,"minItems":1}`: "no value", `false`: "no value",
@@ -264,8 +274,8 @@ func TestUnsupportedSchemasAreRefusedByName(t *testing.T) {
 		`{"$ref":"#","type":"string"}`: "nested too deeply", `{"minLength":3,"maxLength":2}`: "minLength", `{"minLength":-1}`: "minLength", `{"type":"integer","minimum":0.2,"maximum":0.8}`: "whole number",
 		`{"minimum":1e20}`: "at most 15 digits", `{"exclusiveMinimum":0,"maximum":1e-20}`: "at most 15 digits", `{"exclusiveMinimum":0.5,"maximum":0.5}`: "no number",
 		`{"minimum":2,"maximum":1}`: "no number", `{"minimum":"1"}`: "minimum: it must be", `{"maximum":null}`: "maximum: it must be", `{"exclusiveMinimum":"1"}`: "exclusiveMinimum: it must be", `{"multipleOf":1030}`: "multipleOf: it is 1030", `{"multipleOf":5,"minimum":100001}`: "more than 4096", `{"multipleOf":7,"minimum":5e14}`: "more than 4096", `{"multipleOf":1e-300}`: "more than 15 digits", `{"patternProperties":{"^x":{}},"additionalProperties":false,"maxProperties":1}`: "maxProperties: this keyword", `{"uniqueItems":true,"items":{"enum":[1,2],"not":{}}}`: "not: it stands beside", `{"multipleOf":7,"minimum":1,"maximum":6}`: "no multiple", `{"multipleOf":0.5,"minimum":0,"maximum":1e9}`: "more than 4096",
-		`{"type":"object","required":["a"],"additionalProperties":false}`: `"a"`, `[]`: "object", `{`: "", `{"type":"string"`: "", `{"a":1,"a":2}`: "twice",
-		`{"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]}`: "no value", deep: "deeply", `{"type":"string"} x`: "", `{"properties":[]}`: "properties",
+		`{"type":"object","required":["a"],"additionalProperties":false}`: `"a"`, `[1]`: "object", `{`: "", `{"type":"string"`: "", `{"a":1,"a":2}`: "twice",
+		`{"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]}`: "no value", deep: "deeply", `{"type":"string"} x`: "", `{"properties":[1]}`: "properties",
 	} {
 		_, err := New(v, forms(schema))
 		if e := streamerr.As(err); err == nil || e.Reason != streamerr.Invalid || e.Param != param || !strings.Contains(e.Message, says) {

@@ -26,7 +26,7 @@ var surfaces = map[string]string{
 // Surface returns the name of the API that a request came by. For a route without a name it returns
 // the route.
 func Surface(c *app.RequestContext) string {
-	route := c.FullPath()
+	route := strings.TrimSuffix(c.FullPath(), "/")
 	if word, known := surfaces[route]; known {
 		return word
 	}

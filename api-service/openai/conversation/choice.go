@@ -20,7 +20,11 @@ var toolModes = map[string]chatv1.ToolMode{
 // tools removes the others.
 func (t *Tools) Choose(in *strict.Reading, param string, raw json.RawMessage) (*chatv1.ToolChoice, error) {
 	if raw[0] == '"' {
-		return mode(param, raw)
+		choice, err := mode(param, raw)
+		if name, _ := strict.String(param, raw); err != nil && t.has(name) { // the form of text-generation-inference
+			return &chatv1.ToolChoice{Mode: chatv1.ToolMode_TOOL_MODE_REQUIRED, Name: name}, nil
+		}
+		return choice, err
 	}
 	fields, err := strict.Object(param, raw)
 	if err != nil {
@@ -46,6 +50,10 @@ func (t *Tools) Choose(in *strict.Reading, param string, raw json.RawMessage) (*
 	default:
 		return nil, streamerr.InvalidParam(param+".type", "%s.type is %q, and this service has no tools of this kind; it calls functions and custom tools", param, strict.Printable(kind)).WithCode(streamerr.CodeUnsupportedValue)
 	}
+}
+
+func (t *Tools) has(name string) bool {
+	return slices.ContainsFunc(t.List, func(tool *chatv1.Tool) bool { return tool.GetName() == name })
 }
 
 func mode(param string, raw json.RawMessage) (*chatv1.ToolChoice, error) {
@@ -99,7 +107,7 @@ func (t *Tools) allow(in *strict.Reading, param string, fields map[string]json.R
 		if err != nil {
 			return nil, err
 		}
-		if !slices.ContainsFunc(t.List, func(tool *chatv1.Tool) bool { return tool.GetName() == name }) {
+		if !t.has(name) {
 			return nil, streamerr.InvalidParam(at+".name", "%s.name is %q, but no tool has this name", at, strict.Printable(name))
 		}
 		names = append(names, name)

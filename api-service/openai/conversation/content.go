@@ -13,21 +13,23 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// content parses a string, or an array of parts, into a message whose role is known. Assistants and
-// tools may have none, and the result of a tool may be any JSON.
+// content parses a string, a part, or an array of parts, into a message whose role is known. Only
+// assistants and tools may leave it out, and the result of a tool may be any JSON.
 func (c *Conversation) content(param string, raw json.RawMessage, m *chatv1.Message) (err error) {
-	lax := m.GetRole() == "assistant" || m.GetRole() == "tool" || m.GetRole() == "function"
+	result := m.GetRole() == "tool" || m.GetRole() == "function"
 	switch {
-	case lax && (len(raw) == 0 || strict.Null(raw)):
+	case strict.Null(raw), len(raw) == 0 && (result || m.GetRole() == "assistant"):
 		return nil
 	case len(raw) == 0:
 		return streamerr.InvalidParam(param, "%s is missing", param).WithCode(streamerr.CodeMissing)
 	case raw[0] == '"':
 		m.Content, err = strict.String(param, raw)
 		return err
-	case raw[0] != '[' && lax && m.GetRole() != "assistant":
+	case raw[0] != '[' && result:
 		m.Content = string(raw)
 		return nil
+	case raw[0] == '{': // one part
+		raw = slices.Concat(json.RawMessage("["), raw, json.RawMessage("]"))
 	case raw[0] != '[':
 		return strict.Mismatch(param, "a string or an array of parts", raw)
 	}

@@ -29,8 +29,8 @@ type Tools struct {
 	Custom map[string]bool
 }
 
-// Add parses tools in OpenAI's form, with the members of a function in a member of its own or not.
-// Tools of other kinds than functions and custom tools are left out.
+// Add parses tools in OpenAI's form, with the members of a function in a member of its own or not, or
+// in Anthropic's. Tools of other kinds than functions and custom tools are left out.
 func (t *Tools) Add(in *strict.Reading, param string, raw json.RawMessage) error {
 	items, err := strict.Array(param, raw)
 	if err != nil {
@@ -71,12 +71,17 @@ func (t *Tools) add(in *strict.Reading, at string, raw json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	kind, err := kindOfCall(at, outer)
-	if err != nil {
-		return err
+	if schema, ok := outer["input_schema"]; ok { // Anthropic's form, in which custom is a function
+		delete(outer, "input_schema")
+		outer["type"], outer["parameters"] = json.RawMessage(`"function"`), schema
 	}
+	kind, err := kindOfCall(at, outer)
 	names := functionMembers
 	switch {
+	case err != nil && len(outer) > 0 && strict.Empty(outer["type"]): // its kind is the name of a member
+		return in.Unsupported(at)
+	case err != nil:
+		return err
 	case kind == "custom":
 		names = []string{"name", "description", "format"}
 	case kind != "function" && slices.Contains(kinds, kind):
@@ -144,7 +149,8 @@ func custom(in *strict.Reading, at string, format json.RawMessage, tool *chatv1.
 	return in.Unsupported(at + ".format")
 }
 
-// kindOfCall returns the type of a tool, a call or a choice; without one, that of its member.
+// kindOfCall returns the type of a tool, a call or a choice; without one, that of its member, or
+// "function" for one that has its name beside.
 func kindOfCall(at string, outer map[string]json.RawMessage) (string, error) {
 	if raw, ok := outer["type"]; ok && !strict.Null(raw) {
 		return strict.String(at+".type", raw)
@@ -153,6 +159,9 @@ func kindOfCall(at string, outer map[string]json.RawMessage) (string, error) {
 		if !strict.Empty(outer[member]) {
 			return member, nil
 		}
+	}
+	if !strict.Empty(outer["name"]) {
+		return "function", nil
 	}
 	return strict.Member(at, "type", outer)
 }

@@ -15,8 +15,12 @@ type Member struct {
 	Value json.RawMessage
 }
 
-// Members returns the members of an object, in its order.
+// Members returns the members of an object, in its order. An empty array has none: PHP writes an
+// empty object so.
 func Members(raw json.RawMessage) ([]Member, error) {
+	if len(raw) > 1 && raw[0] == '[' && len(bytes.TrimSpace(raw[1:len(raw)-1])) == 0 {
+		return nil, nil
+	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
 		return nil, errors.Join(errors.New("it is not an object"), err)

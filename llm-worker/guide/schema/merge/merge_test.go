@@ -53,7 +53,7 @@ func TestConflictsNameTheKeyword(t *testing.T) {
 		"pattern":           {`{"pattern":"a"}`, `{"pattern":"b"}`},
 		"prefixItems":       {`{"items":{}}`, `{"prefixItems":[{}]}`},
 		"patternProperties": {`{"additionalProperties":false}`, `{"patternProperties":{"a":{}}}`},
-		"properties":        {`{"properties":{}}`, `{"properties":[]}`},
+		"properties":        {`{"properties":{}}`, `{"properties":[1]}`},
 		"required":          {`{"required":["a"]}`, `{"required":"a"}`},
 	} {
 		_, err := merge.Objects(objects(t, all))
