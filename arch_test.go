@@ -149,7 +149,7 @@ func TestTransportsStayWhereTheyBelong(t *testing.T) {
 			}
 			for _, imp := range p.Imports {
 				if imp == library || strings.HasPrefix(imp, library+"/") {
-					t.Errorf("%s imports %s; only %v may: write against stream.Engine, and have the transport handed in", from, imp, homes)
+					t.Errorf("%s imports %s; only %v may: write against stream.Sequence, and have the transport handed in", from, imp, homes)
 				}
 			}
 		}

@@ -74,7 +74,7 @@ func TestGatewayLeavesNothingBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	stacks := make(chan string, 1)
-	c.Edge.Stage = func(next stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse]) stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse] {
+	c.Edge.Stage = func(next stream.Sequence[*chatv1.ChatRequest, *chatv1.GenerateResponse]) stream.Sequence[*chatv1.ChatRequest, *chatv1.GenerateResponse] {
 		return func(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
 			return func(yield func(*chatv1.GenerateResponse, error) bool) {
 				for item, err := range next(ctx, req) {

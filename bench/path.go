@@ -34,7 +34,7 @@ type Upstream struct {
 	Gap time.Duration
 }
 
-// Generate is a stream.Engine.
+// Generate is a stream.Sequence.
 func (u *Upstream) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 	return func(yield func(*workerv1.GenerateResponse, error) bool) {
 		started := &llmv1.Started{StreamId: stream.ID(ctx), Model: whencetiny.Name, PromptTokens: uint32(len(req.GetPrompt()))}

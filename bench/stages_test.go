@@ -98,7 +98,7 @@ func start(b *testing.B, up *bench.Upstream) *bench.Path {
 }
 
 // measure reads b.N tokens, in streams of at most limit.
-func measure[Req, Item any](b *testing.B, limit int, e stream.Engine[Req, Item], ask func(n int) Req) {
+func measure[Req, Item any](b *testing.B, limit int, e stream.Sequence[Req, Item], ask func(n int) Req) {
 	b.Helper()
 	b.ReportAllocs()
 	b.ResetTimer()

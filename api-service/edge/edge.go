@@ -182,7 +182,7 @@ func (e *Edge) staged(engine chats.Starter) chats.Starter {
 	if e.config.Stage == nil {
 		return engine
 	}
-	return e.config.Stage(engine.Engine()).Starter()
+	return e.config.Stage(engine.Sequence()).Starter()
 }
 
 // Close closes the connections to chat-services, and the replay log. All streams must have ended.

@@ -552,7 +552,7 @@ func TestReaderThatDoesNotReadIsCutWithoutTheStream(t *testing.T) {
 // new tokens.
 func TestItemsInFlightAtAStopCompleteTheStream(t *testing.T) {
 	stopsAt := func(c *edge.Config) {
-		c.Stage = func(next stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse]) stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse] {
+		c.Stage = func(next stream.Sequence[*chatv1.ChatRequest, *chatv1.GenerateResponse]) stream.Sequence[*chatv1.ChatRequest, *chatv1.GenerateResponse] {
 			return func(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
 				return func(yield func(*chatv1.GenerateResponse, error) bool) {
 					for out, err := range next(ctx, req) {

@@ -39,7 +39,7 @@ func (e *Engine) load() uint32 {
 	return uint32(e.running)
 }
 
-// generate is a stream.Engine.
+// generate is a stream.Sequence.
 func (e *Engine) generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 	return func(yield func(*workerv1.GenerateResponse, error) bool) {
 		prompt, n := uint32(len(req.GetPrompt())), int(req.GetSampling().GetMaxTokens())

@@ -32,7 +32,7 @@ import (
 )
 
 // An Engine answers token ids.
-type Engine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
+type Engine = stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse]
 
 // Options configure a Queue.
 type Options struct {

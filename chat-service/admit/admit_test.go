@@ -146,10 +146,10 @@ func TestQueueKeepsTheContract(t *testing.T) {
 			return &workerv1.TokenRequest{Model: model, Prompt: []uint32{1}, Sampling: &llmv1.Sampling{MaxTokens: &tokens}}
 		}
 		return streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse]{
-			Engine: p.engine,
-			Short:  func() *workerv1.TokenRequest { return ask("", 0) },
-			Long:   func() *workerv1.TokenRequest { return ask("", 1<<30) },
-			Bad:    func() *workerv1.TokenRequest { return ask("bad", 1) },
+			Sequence: p.engine,
+			Short:    func() *workerv1.TokenRequest { return ask("", 0) },
+			Long:     func() *workerv1.TokenRequest { return ask("", 1<<30) },
+			Bad:      func() *workerv1.TokenRequest { return ask("bad", 1) },
 			Live: func() int {
 				running, waiting := p.queue.Load()
 				return running + waiting

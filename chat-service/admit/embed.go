@@ -9,7 +9,7 @@ import (
 )
 
 // An EmbedEngine computes vectors of token ids.
-type EmbedEngine = stream.Engine[*workerv1.EmbedRequest, *workerv1.EmbedResponse]
+type EmbedEngine = stream.Sequence[*workerv1.EmbedRequest, *workerv1.EmbedResponse]
 
 // EmbedStage is Stage for embedding requests, which occupy places at workers like other requests.
 // The tokens of their inputs are charged.

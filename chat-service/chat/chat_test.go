@@ -149,7 +149,7 @@ func TestPipelineKeepsTheContract(t *testing.T) {
 				}
 			}
 			return streamtest.Subject[*chatv1.ChatRequest, *chatv1.GenerateResponse]{
-				Engine: chat.New(m, worker), Short: ask("hi", false), Long: ask("hi", true), Bad: ask("\xff", false),
+				Sequence: chat.New(m, worker), Short: ask("hi", false), Long: ask("hi", true), Bad: ask("\xff", false),
 				Live: func() int { return int(p.live.Load() + long.live.Load()) },
 			}
 		})

@@ -44,7 +44,7 @@ func conversation(first *chatv1.ChatRequest, over bool, later ...*chatv1.Convers
 }
 
 // readTurns ranges over a conversation. It returns the answers and the ends of the turns.
-func readTurns(t *testing.T, e stream.Engine[*chat.Conversation, *chatv1.ConverseResponse], c *chat.Conversation) (answers []string, turns []*chatv1.TurnEnd, end *llmv1.End, err error) {
+func readTurns(t *testing.T, e stream.Sequence[*chat.Conversation, *chatv1.ConverseResponse], c *chat.Conversation) (answers []string, turns []*chatv1.TurnEnd, end *llmv1.End, err error) {
 	t.Helper()
 	ctx, ctl := stream.WithControl(t.Context(), time.Second)
 	defer ctl.Release()
@@ -172,11 +172,11 @@ func TestConversationKeepsTheContract(t *testing.T) {
 			return p.generate(ctx, req)
 		}
 		return streamtest.Subject[*chat.Conversation, *chatv1.ConverseResponse]{
-			Engine: chat.Converse(chat.New(m, worker)),
-			Short:  func() *chat.Conversation { return conversation(user("hi"), true, turn("and")) },
-			Long:   func() *chat.Conversation { return conversation(user("hi"), true, turn("on and on")) },
-			Bad:    func() *chat.Conversation { return conversation(user("\xff"), true) },
-			Live:   func() int { return int(p.live.Load() + long.live.Load()) },
+			Sequence: chat.Converse(chat.New(m, worker)),
+			Short:    func() *chat.Conversation { return conversation(user("hi"), true, turn("and")) },
+			Long:     func() *chat.Conversation { return conversation(user("hi"), true, turn("on and on")) },
+			Bad:      func() *chat.Conversation { return conversation(user("\xff"), true) },
+			Live:     func() int { return int(p.live.Load() + long.live.Load()) },
 		}
 	})
 }

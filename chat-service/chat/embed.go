@@ -18,7 +18,7 @@ import (
 )
 
 // An EmbedEngine computes vectors of texts.
-type EmbedEngine = stream.Engine[*chatv1.EmbeddingsRequest, *chatv1.EmbeddingsResponse]
+type EmbedEngine = stream.Sequence[*chatv1.EmbeddingsRequest, *chatv1.EmbeddingsResponse]
 
 const (
 	maxInputs = 2048
@@ -28,7 +28,7 @@ const (
 
 // Embed returns an engine that computes vectors of texts with m over worker. Texts are tokenised
 // with the special tokens that the model adds to every text; token ids are passed on unchanged.
-func Embed(m *Model, worker stream.Engine[*workerv1.EmbedRequest, *workerv1.EmbedResponse]) EmbedEngine {
+func Embed(m *Model, worker stream.Sequence[*workerv1.EmbedRequest, *workerv1.EmbedResponse]) EmbedEngine {
 	return func(ctx context.Context, req *chatv1.EmbeddingsRequest) iter.Seq2[*chatv1.EmbeddingsResponse, error] {
 		return func(yield func(*chatv1.EmbeddingsResponse, error) bool) {
 			if cause := stream.Cause(ctx); cause != nil {

@@ -25,10 +25,10 @@ import (
 )
 
 // An Engine answers conversations.
-type Engine = stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse]
+type Engine = stream.Sequence[*chatv1.ChatRequest, *chatv1.GenerateResponse]
 
 // A TokenEngine answers token ids.
-type TokenEngine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
+type TokenEngine = stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse]
 
 // A Starter is an Engine that needs no goroutine while a stream runs over links.
 type Starter = stream.Starter[*chatv1.ChatRequest, *chatv1.GenerateResponse]
@@ -80,12 +80,12 @@ func (m *Model) workerContext() int {
 }
 
 // New returns the pipeline for m over worker.
-func New(m *Model, worker TokenEngine) Engine { return NewStarter(m, worker.Starter()).Engine() }
+func New(m *Model, worker TokenEngine) Engine { return NewStarter(m, worker.Starter()).Sequence() }
 
 // NewStarter is New for Starters. A stream with several choices, or a gathered stream, keeps a
 // goroutine.
 func NewStarter(m *Model, worker TokenStarter) Starter {
-	ranged := restart.Watch(worker.Engine())
+	ranged := restart.Watch(worker.Sequence())
 	return func(ctx context.Context, req *chatv1.ChatRequest, yield func(*chatv1.GenerateResponse, error) bool, resume func(func() bool)) (over bool) {
 		err := validate(req)
 		if err != nil {

@@ -109,7 +109,7 @@ func (f *fake) running() int {
 }
 
 // An engine answers requests.
-type engine = stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse]
+type engine = stream.Sequence[*chatv1.ChatRequest, *chatv1.GenerateResponse]
 
 // merged returns an engine that makes a separate request to next for each choice.
 func merged(next engine) engine {
@@ -155,7 +155,7 @@ func TestChoicesKeepTheContract(t *testing.T) {
 			}
 		}
 		return streamtest.Subject[*chatv1.ChatRequest, *chatv1.GenerateResponse]{
-			Engine: merged(next), Short: ask("short"), Long: ask("long"), Bad: ask("bad"),
+			Sequence: merged(next), Short: ask("short"), Long: ask("long"), Bad: ask("bad"),
 			Live: func() int { return short.running() + long.running() },
 		}
 	})

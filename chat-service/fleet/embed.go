@@ -11,7 +11,7 @@ import (
 )
 
 // An EmbedEngine computes vectors of token ids.
-type EmbedEngine = stream.Engine[*workerv1.EmbedRequest, *workerv1.EmbedResponse]
+type EmbedEngine = stream.Sequence[*workerv1.EmbedRequest, *workerv1.EmbedResponse]
 
 // EmbedEngine returns the worker's embedding engine. peer is the worker's name at the time of the
 // choice.

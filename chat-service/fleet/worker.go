@@ -42,7 +42,7 @@ type KVEvents interface {
 }
 
 // An Engine answers token ids. An item is valid until yield returns.
-type Engine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
+type Engine = stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse]
 
 // A Starter is an Engine that needs no goroutine while a link carries the stream.
 type Starter = stream.Starter[*workerv1.TokenRequest, *workerv1.GenerateResponse]

@@ -222,9 +222,9 @@ func (r *Registry) notify() {
 	r.healthy(healthy > 0)
 }
 
-// Generate is a stream.Engine. The model that the request names answers.
+// Generate is a stream.Sequence. The model that the request names answers.
 func (r *Registry) Generate(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
-	return chat.Starter(r.Start).Engine()(ctx, req)
+	return chat.Starter(r.Start).Sequence()(ctx, req)
 }
 
 // Start is Generate in the form of a stream.Starter.
@@ -232,7 +232,7 @@ func (r *Registry) Start(ctx context.Context, req *chatv1.ChatRequest, yield fun
 	return with(ctx, r, req, yield, resume, func(m *model) chat.Starter { return m.chat })
 }
 
-// Embed is a stream.Engine that computes vectors with the model that the request names.
+// Embed is a stream.Sequence that computes vectors with the model that the request names.
 func (r *Registry) Embed(ctx context.Context, req *chatv1.EmbeddingsRequest) iter.Seq2[*chatv1.EmbeddingsResponse, error] {
 	return func(yield func(*chatv1.EmbeddingsResponse, error) bool) {
 		with(ctx, r, req, yield, nil, func(m *model) stream.Starter[*chatv1.EmbeddingsRequest, *chatv1.EmbeddingsResponse] {

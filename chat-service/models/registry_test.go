@@ -317,7 +317,7 @@ func TestContract(t *testing.T) {
 			}
 		}
 		return streamtest.Subject[*chatv1.ChatRequest, *chatv1.GenerateResponse]{
-			Engine: r.Generate, Short: ask("hi", 3), Long: ask("hi", 100_000), Bad: ask("\xff", 3),
+			Sequence: r.Generate, Short: ask("hi", 3), Long: ask("hi", 100_000), Bad: ask("\xff", 3),
 			Live: func() int { return int(w.live.Load()) },
 		}
 	})

@@ -40,7 +40,7 @@ const Window = 10 * time.Second
 type Source func(ctx context.Context, anew bool) iter.Seq2[*chatv1.GenerateResponse, error]
 
 // A TokenEngine answers token ids.
-type TokenEngine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
+type TokenEngine = stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse]
 
 // Options configure restarts. With the zero value there is no budget and no log.
 type Options struct {

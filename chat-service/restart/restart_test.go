@@ -106,7 +106,7 @@ type outcome struct {
 }
 
 // An engine answers requests for one choice.
-type engine = stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse]
+type engine = stream.Sequence[*chatv1.ChatRequest, *chatv1.GenerateResponse]
 
 // restarting returns an engine that restarts gathered answers of next.
 func restarting(o restart.Options, next engine) engine {
@@ -304,7 +304,7 @@ func TestRestartKeepsTheContract(t *testing.T) {
 			return func() *chatv1.ChatRequest { return &chatv1.ChatRequest{StreamId: "s", Model: name, Gathered: true} }
 		}
 		return streamtest.Subject[*chatv1.ChatRequest, *chatv1.GenerateResponse]{
-			Engine: restarting(restart.Options{}, failing), Short: model("short"), Long: model("long"), Bad: model("bad"),
+			Sequence: restarting(restart.Options{}, failing), Short: model("short"), Long: model("long"), Bad: model("bad"),
 		}
 	})
 }

@@ -75,9 +75,9 @@ type drive struct {
 // errReaderPanicked is the cause for leaving a call whose reader panicked.
 var errReaderPanicked = streamerr.New(streamerr.Internal, "the reader panicked")
 
-// Generate is Start in the form of a stream.Engine.
+// Generate is Start in the form of a stream.Sequence.
 func (p *Pool) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
-	return stream.Starter[*workerv1.TokenRequest, *workerv1.GenerateResponse](p.Start).Engine()(ctx, req)
+	return stream.Starter[*workerv1.TokenRequest, *workerv1.GenerateResponse](p.Start).Sequence()(ctx, req)
 }
 
 // Start is a stream.Starter. A stream ends with UNAVAILABLE if no worker can be reached, and with

@@ -85,11 +85,11 @@ func TestPoolKeepsTheContract(t *testing.T) {
 			w.Say(long)
 		}
 		return streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse]{
-			Engine: p.Generate,
-			Short:  func() *workerv1.TokenRequest { return ask(3) },
-			Long:   func() *workerv1.TokenRequest { return ask(60) },
-			Bad:    func() *workerv1.TokenRequest { return &workerv1.TokenRequest{} },
-			Live:   func() int { return a.running() + b.running() },
+			Sequence: p.Generate,
+			Short:    func() *workerv1.TokenRequest { return ask(3) },
+			Long:     func() *workerv1.TokenRequest { return ask(60) },
+			Bad:      func() *workerv1.TokenRequest { return &workerv1.TokenRequest{} },
+			Live:     func() int { return a.running() + b.running() },
 		}
 	})
 }

@@ -77,7 +77,7 @@ func (s *Server) Complete(ctx context.Context, req *chatv1.CompleteRequest) (*ch
 	}
 	req.Chat.Gathered = true
 	var w whole
-	if err := rpc.ServeUnary(ctx, s.hop, methods.Chat, s.generate().Engine(), req.GetChat(), w.take); err != nil {
+	if err := rpc.ServeUnary(ctx, s.hop, methods.Chat, s.generate().Sequence(), req.GetChat(), w.take); err != nil {
 		return nil, err
 	}
 	return w.response(), nil

@@ -50,7 +50,7 @@ func service(name string, s *cli.Service) *cobra.Command {
 
 // stage returns a stage that injects the faults of a hop. The second argument determines its type.
 func stage[Req, Item any](hop string, _ stream.Stage[Req, Item, Req, Item]) stream.Stage[Req, Item, Req, Item] {
-	return func(next stream.Engine[Req, Item]) stream.Engine[Req, Item] {
+	return func(next stream.Sequence[Req, Item]) stream.Sequence[Req, Item] {
 		return func(ctx context.Context, req Req) iter.Seq2[Item, error] {
 			kind := faultOf(stream.ID(ctx), hop)
 			if kind == "" {

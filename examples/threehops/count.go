@@ -32,7 +32,7 @@ var counting = &rpc.Method[*examplev1.Goal, examplev1.CountRequest, examplev1.Co
 }
 
 // A counter is an engine that answers goals with numbers.
-type counter = stream.Engine[*examplev1.Goal, *examplev1.CountResponse]
+type counter = stream.Sequence[*examplev1.Goal, *examplev1.CountResponse]
 
 // pace is the time between two items of the leaf.
 const pace = 20 * time.Millisecond

@@ -46,7 +46,7 @@ func run(out io.Writer) (err error) {
 }
 
 // read ranges over a stream. The user leaves after five items.
-func read[Req, Item any](out io.Writer, engine stream.Engine[Req, Item], req Req, text func(Item) string) error {
+func read[Req, Item any](out io.Writer, engine stream.Sequence[Req, Item], req Req, text func(Item) string) error {
 	ctx, control := stream.WithControl(context.Background(), rpc.DefaultGrace)
 	defer control.Release()
 	items := 0

@@ -118,11 +118,11 @@ func TestLoopKeepsTheContract(t *testing.T) {
 		m := newCounting()
 		l, _ := run(t, m, batch.Options{})
 		return streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse]{
-			Engine: l.Generate,
-			Short:  func() *workerv1.TokenRequest { return count(5) },
-			Long:   func() *workerv1.TokenRequest { return count(1 << 30) },
-			Bad:    func() *workerv1.TokenRequest { return &workerv1.TokenRequest{} },
-			Live:   m.live,
+			Sequence: l.Generate,
+			Short:    func() *workerv1.TokenRequest { return count(5) },
+			Long:     func() *workerv1.TokenRequest { return count(1 << 30) },
+			Bad:      func() *workerv1.TokenRequest { return &workerv1.TokenRequest{} },
+			Live:     m.live,
 		}
 	})
 }

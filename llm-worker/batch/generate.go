@@ -13,7 +13,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Generate is a stream.Engine. The first item is Started, once the request is valid and has a place
+// Generate is a stream.Sequence. The first item is Started, once the request is valid and has a place
 // in the batch or in the queue. Then come Tokens, merged if the reader is slow, or the requested
 // Handover. The last item is End. When Generate returns, or the stream is stopped, the model has
 // forgotten the sequence; that takes at most the rest of the current step.

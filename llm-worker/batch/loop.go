@@ -1,4 +1,4 @@
-// Package batch turns a model that steps a whole batch into a stream.Engine: one goroutine owns the
+// Package batch turns a model that steps a whole batch into a stream.Sequence: one goroutine owns the
 // model, admits sequences, steps them, and delivers each step's tokens to their streams.
 //
 // The idea is the handle loop of SGLang's TokenizerManager (a map from stream id to state), without
@@ -77,7 +77,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// A Loop serves streams from one model. Generate (a stream.Engine) and Embed work only while Run
+// A Loop serves streams from one model. Generate (a stream.Sequence) and Embed work only while Run
 // runs.
 type Loop struct {
 	model       Model

@@ -14,7 +14,7 @@ import (
 )
 
 // An EmbedEngine computes vectors of texts.
-type EmbedEngine = stream.Engine[*workerv1.EmbedRequest, *workerv1.EmbedResponse]
+type EmbedEngine = stream.Sequence[*workerv1.EmbedRequest, *workerv1.EmbedResponse]
 
 const (
 	maxInputs = 2048

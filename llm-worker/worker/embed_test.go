@@ -39,9 +39,9 @@ func TestVectorsBehindGRPCKeepTheContract(t *testing.T) {
 		cc, _ := start(t, nil)
 		client := workerv1.NewWorkerClient(cc)
 		return streamtest.Subject[*workerv1.EmbedRequest, *workerv1.EmbedResponse]{
-			Engine: embedder(client),
-			Short:  func() *workerv1.EmbedRequest { return texts(2, 3) },
-			Bad:    func() *workerv1.EmbedRequest { return texts(1, 0) },
+			Sequence: embedder(client),
+			Short:    func() *workerv1.EmbedRequest { return texts(2, 3) },
+			Bad:      func() *workerv1.EmbedRequest { return texts(1, 0) },
 			Live: func() int {
 				info, err := client.Info(context.WithoutCancel(t.Context()), &workerv1.InfoRequest{})
 				if err != nil || !info.GetEmbeds() {

@@ -98,10 +98,10 @@ func TestUpstreamKeepsTheContract(t *testing.T) {
 		awaitHealth(t, healthpb.NewHealthClient(cc), healthpb.HealthCheckResponse_SERVING)
 		client := workerv1.NewWorkerClient(cc)
 		return streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse]{
-			Engine: rpc.Dial("caller", "llm-worker/0", client.Generate, methods.Worker),
-			Short:  func() *workerv1.TokenRequest { return request(3) },
-			Long:   func() *workerv1.TokenRequest { return request(1000) },
-			Bad:    func() *workerv1.TokenRequest { return &workerv1.TokenRequest{Prompt: []uint32{1 << 30}} },
+			Sequence: rpc.Dial("caller", "llm-worker/0", client.Generate, methods.Worker),
+			Short:    func() *workerv1.TokenRequest { return request(3) },
+			Long:     func() *workerv1.TokenRequest { return request(1000) },
+			Bad:      func() *workerv1.TokenRequest { return &workerv1.TokenRequest{Prompt: []uint32{1 << 30}} },
 			Live: func() int {
 				info, err := client.Info(t.Context(), &workerv1.InfoRequest{})
 				if err != nil {

@@ -37,7 +37,7 @@ import (
 )
 
 // An Engine is the engine of a worker.
-type Engine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
+type Engine = stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse]
 
 // A Server implements whence.worker.v1.Worker.
 type Server struct {

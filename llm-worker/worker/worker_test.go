@@ -81,10 +81,10 @@ func TestEmbeddedModelBehindGRPCKeepsTheContract(t *testing.T) {
 		cc, _ := start(t, func(c *worker.Config) { c.MaxQueued, c.Pace = 20, 200 })
 		client := workerv1.NewWorkerClient(cc)
 		return streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse]{
-			Engine: rpc.Dial("caller", "llm-worker/0", client.Generate, methods.Worker),
-			Short:  func() *workerv1.TokenRequest { return request(3) },
-			Long:   func() *workerv1.TokenRequest { return request(1000) },
-			Bad:    func() *workerv1.TokenRequest { return &workerv1.TokenRequest{Prompt: []uint32{1 << 30}} },
+			Sequence: rpc.Dial("caller", "llm-worker/0", client.Generate, methods.Worker),
+			Short:    func() *workerv1.TokenRequest { return request(3) },
+			Long:     func() *workerv1.TokenRequest { return request(1000) },
+			Bad:      func() *workerv1.TokenRequest { return &workerv1.TokenRequest{Prompt: []uint32{1 << 30}} },
 			Live: func() int {
 				info, err := client.Info(context.WithoutCancel(t.Context()), &workerv1.InfoRequest{})
 				if err != nil {

@@ -37,7 +37,7 @@ func (in *inputs) Note(e observer.Event) {
 }
 
 // untilStopped is an engine without items. It calls running when it runs.
-func untilStopped[Req, Out any](running func()) stream.Engine[Req, Out] {
+func untilStopped[Req, Out any](running func()) stream.Sequence[Req, Out] {
 	return func(ctx context.Context, _ Req) iter.Seq2[Out, error] {
 		return func(yield func(Out, error) bool) {
 			running()

@@ -26,8 +26,8 @@ import (
 // gives the peer the grace to answer. When the caller leaves the loop early, Dial sends a Stop with
 // reason COMPLETED: the caller has what it needs. If the stream was stopped, the last error is the
 // cause of the stop, whatever the peer reported, so that every hop reports the same cause.
-func Dial[Req, In, Out any](self, peer string, open func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[In, Out], error), m *Method[Req, In, Out]) stream.Engine[Req, *Out] {
-	return DialStarter(self, peer, open, m).Engine()
+func Dial[Req, In, Out any](self, peer string, open func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[In, Out], error), m *Method[Req, In, Out]) stream.Sequence[Req, *Out] {
+	return DialStarter(self, peer, open, m).Sequence()
 }
 
 // DialStarter is Dial for readers that keep no goroutine while a Loop carries the call. That

@@ -37,7 +37,7 @@ var ErrUndelivered = errors.New("rpc: the item reached no reader")
 // send, logs how the stream ended, and returns the outcome. An error of send, except
 // ErrUndelivered, stops the stream and becomes its cause. A panic ends only this stream, with
 // reason INTERNAL.
-func Drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Engine[Req, *Out], req Req, send func(*Out) error) Outcome {
+func Drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Sequence[Req, *Out], req Req, send func(*Out) error) Outcome {
 	begun := time.Now()
 	o := drive(ctx, h, m, engine, req, send, false)
 	h.close(ctx, o, begun)
@@ -75,7 +75,7 @@ func (h *Hop) exited() Outcome {
 
 // drive is Drive without the record of the ending. verbatim reports whether send sends the messages
 // unchanged, so that their size is the number of bytes sent.
-func drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Engine[Req, *Out], req Req, send func(*Out) error, verbatim bool) Outcome {
+func drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Sequence[Req, *Out], req Req, send func(*Out) error, verbatim bool) Outcome {
 	d := &driver[Req, In, Out]{ctx: ctx, hop: h, m: m, send: send, verbatim: verbatim}
 	o, _ := d.start(engine.Starter(), req, nil)
 	return o

@@ -10,7 +10,7 @@ import (
 
 // ServeGather is Serve for a client-streaming method. It passes each item to collect. When the
 // stream has completed, it sends the result of done as the answer.
-func ServeGather[Req, In, Out, Resp any](h *Hop, st grpc.ClientStreamingServer[In, Resp], m *Method[Req, In, Out], engine stream.Engine[Req, *Out], collect func(*Out), done func() *Resp) error {
+func ServeGather[Req, In, Out, Resp any](h *Hop, st grpc.ClientStreamingServer[In, Resp], m *Method[Req, In, Out], engine stream.Sequence[Req, *Out], collect func(*Out), done func() *Resp) error {
 	send := func(out *Out) error { collect(out); return nil }
 	answer := func(o Outcome) error {
 		if o.Err == nil {

@@ -34,7 +34,7 @@ import (
 // the engine runs on the handler's goroutine, and the Loop that reads an item from below also sends
 // it. If the caller is a Dial in this process (package inprocess), the engine runs on the goroutine of
 // the caller's reader, and Loops carry items as if the two were one hop.
-func Serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], engine stream.Engine[Req, *Out]) error {
+func Serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], engine stream.Sequence[Req, *Out]) error {
 	return ServeStarter(h, st, m, engine.Starter())
 }
 
@@ -132,7 +132,7 @@ func (a *responder[Req, In, Out]) give(incoming context.Context) bool {
 
 // run runs the engine to its end. The drain of the hop's live streams awaits it.
 func (a *responder[Req, In, Out]) run(k *loop.Carrier, send func(*Out) error) {
-	a.start(k, send, a.engine.Engine().Starter(), nil)
+	a.start(k, send, a.engine.Sequence().Starter(), nil)
 }
 
 // start starts engine, and ends the stream if it is over after that.
@@ -214,7 +214,7 @@ func receive[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *
 
 // ServeUnary runs engine for a unary method, and passes each item to collect. With package guard,
 // the ending is recorded when the answer has been sent; otherwise when ServeUnary returns.
-func ServeUnary[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Engine[Req, *Out], req Req, collect func(*Out)) error {
+func ServeUnary[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Sequence[Req, *Out], req Req, collect func(*Out)) error {
 	call := wire.Incoming(ctx)
 	s, end, err := h.serve(call, m.id(req), m.owner(req), protocol.CalleeConfig{Whole: true})
 	if err != nil {

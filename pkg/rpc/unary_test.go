@@ -20,7 +20,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-type embedEngine = stream.Engine[*workerv1.EmbedRequest, *workerv1.EmbedResponse]
+type embedEngine = stream.Sequence[*workerv1.EmbedRequest, *workerv1.EmbedResponse]
 
 // An embedder is a service that makes vectors.
 type embedder struct {
@@ -110,8 +110,8 @@ func TestUnaryEngineAcrossAProcessBoundaryKeepsTheContract(t *testing.T) {
 			cc := tr.dial(t, tr.serve(t, svc))
 			streamtest.Run(t, func(*testing.T) streamtest.Subject[*workerv1.EmbedRequest, *workerv1.EmbedResponse] {
 				return streamtest.Subject[*workerv1.EmbedRequest, *workerv1.EmbedResponse]{
-					Engine: embedAt(cc, "caller", "worker"),
-					Short:  text(1), Bad: text(0),
+					Sequence: embedAt(cc, "caller", "worker"),
+					Short:    text(1), Bad: text(0),
 					Live: svc.hop.Live.Len,
 				}
 			})

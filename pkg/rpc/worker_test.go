@@ -19,7 +19,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-type engine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
+type engine = stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse]
 
 // A counter is an engine that yields the numbers below prompt[0], one per millisecond, then an End.
 // It refuses prompt 0, panics at 13, and fails after two items at 42. causes receives the cause of

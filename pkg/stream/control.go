@@ -25,7 +25,8 @@ func (s State) String() string { return [...]string{"live", "stopped", "killed"}
 // both steps. All methods are safe for concurrent use.
 type Control struct {
 	parent context.Context // the stream has its values, but does not end with it
-	unlink func() bool     // of the stream that this one is a part of, or of the parent; nil if it is detached
+	whole  *Control        // of the stream that this one is a part of; may be nil
+	unlink func() bool     // from the parent; nil if the stream is detached
 	grace  time.Duration
 
 	cause   atomic.Pointer[error]   // nil while the stream is live
@@ -38,6 +39,8 @@ type Control struct {
 	until    time.Time     // when timer kills; zero before Stop
 	onStop   func(cause error)
 	hooks    []*hook
+	onBreak  []*func(err error)
+	broken   bool
 	idle     bool // the stream waits for its caller, and for nothing else
 	onIdle   func(idle bool)
 }
@@ -54,7 +57,7 @@ func (c *Control) at(state State, f func()) (undo func() bool) {
 	c.mu.Lock()
 	if c.State() >= state {
 		c.mu.Unlock()
-		f()
+		c.run(f)
 		return func() bool { return false }
 	}
 	h := &hook{state, f}
@@ -94,7 +97,7 @@ func (c *Control) due() (due []*hook) {
 // The caller must call Release when the stream has ended.
 func WithControl(parent context.Context, grace time.Duration) (context.Context, *Control) {
 	ctx, c := Detached(parent, grace)
-	whole := ControlOf(parent)
+	whole := c.whole
 	if whole == nil && parent.Done() == nil {
 		return ctx, c
 	}
@@ -110,7 +113,7 @@ func WithControl(parent context.Context, grace time.Duration) (context.Context, 
 
 // Detached is WithControl for a stream that continues when parent is done.
 func Detached(parent context.Context, grace time.Duration) (context.Context, *Control) {
-	c := &Control{parent: context.WithoutCancel(parent), grace: grace}
+	c := &Control{parent: context.WithoutCancel(parent), whole: ControlOf(parent), grace: grace}
 	return controlContext{c}, c
 }
 
@@ -153,6 +156,47 @@ func (c *Control) OnStop(f func(cause error)) {
 	c.onStop = f
 }
 
+// OnBreak registers f for whoever has started the stream, or ranges over it: Break calls f with the
+// failure.
+func (c *Control) OnBreak(f func(err error)) (undo func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at := &f
+	c.onBreak = append(c.onBreak, at)
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.onBreak = slices.DeleteFunc(c.onBreak, func(other *func(error)) bool { return other == at })
+	}
+}
+
+// Break is the last resort for a bug, when no Reader can be ended in order: a Reader has panicked in End,
+// or an engine has panicked after it has passed its Reader on. Break kills the stream and ends those of
+// OnBreak, on a goroutine of its own, because its caller may be anywhere, even within an Item or a stop.
+// So their ending may come twice, and at any time. If there is none, the stream that this one is a part
+// of breaks, and if there is no such stream, Break panics.
+func (c *Control) Break(err error) {
+	if c == nil {
+		panic(err)
+	}
+	c.mu.Lock()
+	ends, before := slices.Clone(c.onBreak), c.broken
+	c.broken = c.broken || len(ends) > 0
+	c.mu.Unlock()
+	switch {
+	case before:
+	case len(ends) == 0:
+		c.whole.Break(err)
+	default:
+		go func() {
+			c.Kill(err)
+			for _, end := range slices.Backward(ends) {
+				(*end)(err)
+			}
+		}()
+	}
+}
+
 // OnIdle registers f, which the waiting goroutine calls whenever the stream begins or ceases to
 // wait for its caller. A later call replaces f.
 func (c *Control) OnIdle(f func(idle bool)) {
@@ -188,8 +232,18 @@ func (c *Control) stopIdle(cause error) {
 
 func (c *Control) advance(to State, cause error, grace time.Duration) {
 	for _, h := range c.reach(to, cause, grace) {
-		h.f()
+		c.run(h.f)
 	}
+}
+
+// run calls a hook. A panic breaks the stream, and the next hooks run.
+func (c *Control) run(f func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			c.Break(failureOf(v))
+		}
+	}()
+	f()
 }
 
 // reach brings the stream into a state, if it has not reached it before, and returns the hooks that are

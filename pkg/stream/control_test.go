@@ -18,7 +18,7 @@ import (
 var errGone = errors.New("client gone")
 
 // paced yields an item per millisecond, and stores in left how its loop was left.
-func paced(left *string) stream.Engine[int, int] {
+func paced(left *string) stream.Sequence[int, int] {
 	return func(ctx context.Context, n int) iter.Seq2[int, error] {
 		return func(yield func(int, error) bool) {
 			*left = "break"
@@ -47,7 +47,7 @@ func paced(left *string) stream.Engine[int, int] {
 	}
 }
 
-func double(next stream.Engine[int, int]) stream.Engine[int, int] {
+func double(next stream.Sequence[int, int]) stream.Sequence[int, int] {
 	return func(ctx context.Context, n int) iter.Seq2[int, error] {
 		return func(yield func(int, error) bool) {
 			for v, err := range next(ctx, n) {
@@ -281,7 +281,7 @@ func source(_ context.Context, n int) iter.Seq2[int, error] {
 
 // BenchmarkFourStages measures the overhead of a pipeline per item.
 func BenchmarkFourStages(b *testing.B) {
-	e := stream.Engine[int, int](source)
+	e := stream.Sequence[int, int](source)
 	for range 4 {
 		e = double(e)
 	}

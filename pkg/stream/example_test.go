@@ -10,7 +10,7 @@ import (
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
-// count is an engine: it yields the numbers from 1 to last, and ends early when its stream is
+// count is an engine, written as a loop: it yields the numbers from 1 to last, and ends early when its stream is
 // stopped.
 func count(ctx context.Context, last int) iter.Seq2[int, error] {
 	return func(yield func(int, error) bool) {
@@ -29,10 +29,11 @@ func count(ctx context.Context, last int) iter.Seq2[int, error] {
 	}
 }
 
-// An engine is a function that answers one request with a sequence of items.
+// An engine answers one request with items and an ending. Here the engine is a loop, and so is its
+// reader.
 func ExampleEngine() {
-	var engine stream.Engine[int, int] = count
-	for n, err := range engine(context.Background(), 3) {
+	engine := stream.Push(count)
+	for n, err := range engine.Range(context.Background(), 3) {
 		fmt.Println(n, err)
 	}
 	// Output:
@@ -43,7 +44,7 @@ func ExampleEngine() {
 
 // A stage makes an engine out of the engine below it. This one takes words, and yields text.
 func ExampleStage() {
-	spell := func(next stream.Engine[int, int]) stream.Engine[[]string, string] {
+	spell := func(next stream.Sequence[int, int]) stream.Sequence[[]string, string] {
 		return func(ctx context.Context, words []string) iter.Seq2[string, error] {
 			return func(yield func(string, error) bool) {
 				for n, err := range next(ctx, len(words)) {

@@ -5,11 +5,11 @@ import (
 	"iter"
 )
 
-// A Starter is an Engine whose readers need no goroutine while a stream runs. It calls yield with
-// each pair, as a loop over the sequence of an Engine does.
+// A Starter is a Sequence whose readers need no goroutine while a stream runs. It calls yield with
+// each pair, as a loop over a Sequence does.
 //
 // If resume is not nil, an item may be valid only until yield returns. That includes the items of
-// Engine's sequences.
+// a Sequence.
 //
 // A Starter returns true when the sequence has ended. It returns false when other goroutines, one
 // at a time, will call yield with the pairs that follow. They call resume when they have no more
@@ -21,17 +21,17 @@ import (
 // left a loop in this way, and the Starter or rest repeats the panic or exit.
 type Starter[Req, Item any] func(ctx context.Context, req Req, yield func(Item, error) bool, resume func(rest func() (over bool))) (over bool)
 
-// Starter returns e as a Starter that yields all pairs on its caller's goroutine.
-func (e Engine[Req, Item]) Starter() Starter[Req, Item] {
+// Starter returns s as a Starter that yields all pairs on its caller's goroutine.
+func (s Sequence[Req, Item]) Starter() Starter[Req, Item] {
 	return func(ctx context.Context, req Req, yield func(Item, error) bool, _ func(func() bool)) (over bool) {
-		e(ctx, req)(yield)
+		s(ctx, req)(yield)
 		return true
 	}
 }
 
-// Engine returns s as an Engine. The goroutine that ranges over the sequence sleeps while other
+// Sequence returns s as a Sequence. The goroutine that ranges over the sequence sleeps while other
 // goroutines yield.
-func (s Starter[Req, Item]) Engine() Engine[Req, Item] {
+func (s Starter[Req, Item]) Sequence() Sequence[Req, Item] {
 	return func(ctx context.Context, req Req) iter.Seq2[Item, error] {
 		return func(yield func(Item, error) bool) {
 			rests := make(chan func() bool, 1)

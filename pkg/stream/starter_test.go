@@ -30,7 +30,7 @@ func steps(_ context.Context, n int, yield func(int, error) bool, resume func(re
 }
 
 func TestStarterIsAnEngine(t *testing.T) {
-	engine := stream.Starter[int, int](steps).Engine()
+	engine := stream.Starter[int, int](steps).Sequence()
 	for n := range 4 {
 		var got []int
 		for i, err := range engine(t.Context(), n) {
@@ -49,7 +49,7 @@ func TestStarterIsAnEngine(t *testing.T) {
 }
 
 func TestEngineIsAStarter(t *testing.T) {
-	engine := stream.Starter[int, int](steps).Engine()
+	engine := stream.Starter[int, int](steps).Sequence()
 	var got []int
 	over := engine.Starter()(t.Context(), 3, func(i int, _ error) bool { got = append(got, i); return i < 1 }, func(func() bool) { t.Error("resumed") })
 	if !over || !slices.Equal(got, []int{0, 1}) {
@@ -63,7 +63,7 @@ func TestPanicOrExitOfRestReachesTheLoop(t *testing.T) {
 		engine := stream.Starter[int, int](func(_ context.Context, _ int, _ func(int, error) bool, resume func(func() bool)) bool {
 			go resume(rest)
 			return false
-		}).Engine()
+		}).Sequence()
 		var reading sync.WaitGroup
 		reading.Go(func() {
 			defer func() {
@@ -85,7 +85,7 @@ func TestFinallyCallsEndOnceAfterTheSequence(t *testing.T) {
 		ended, got := 0, 0
 		engine := stream.Starter[int, int](func(ctx context.Context, n int, yield func(int, error) bool, resume func(func() bool)) bool {
 			return stream.Finally(func() { ended++ }, resume, func(resume func(func() bool)) bool { return steps(ctx, n, yield, resume) })
-		}).Engine()
+		}).Sequence()
 		for range engine(t.Context(), n) {
 			if got++; ended != 0 {
 				t.Errorf("ended before item %d of %d", got, n)

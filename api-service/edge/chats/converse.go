@@ -27,7 +27,7 @@ type Conversation struct {
 }
 
 // A ConverseEngine answers the turns of a conversation.
-type ConverseEngine = stream.Engine[*Conversation, *chatv1.ConverseResponse]
+type ConverseEngine = stream.Sequence[*Conversation, *chatv1.ConverseResponse]
 
 // Converse describes whence.chat.v1.Chat/Converse to package rpc, by the first message of a call.
 var Converse = &rpc.Method[*chatv1.ChatRequest, chatv1.ConverseRequest, chatv1.ConverseResponse]{

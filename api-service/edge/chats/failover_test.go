@@ -193,7 +193,7 @@ func readChoices(t *testing.T, f *Fleet, req *chatv1.ChatRequest, each func(all 
 	req.StreamId = stream.NewID()
 	kept := records.Open(req.GetStreamId(), "api", "client")
 	all = make([]choice, several(req))
-	for out, err := range Starter(f.Start).Engine()(ledger.With(ctx, kept), req) {
+	for out, err := range Starter(f.Start).Sequence()(ledger.With(ctx, kept), req) {
 		if err != nil {
 			t.Fatal(err)
 		}

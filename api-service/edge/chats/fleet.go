@@ -35,13 +35,13 @@ const (
 )
 
 // An Engine answers conversations. An item is valid until yield returns.
-type Engine = stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse]
+type Engine = stream.Sequence[*chatv1.ChatRequest, *chatv1.GenerateResponse]
 
 // A Starter is an Engine whose streams need no goroutine over links.
 type Starter = stream.Starter[*chatv1.ChatRequest, *chatv1.GenerateResponse]
 
 // An EmbedEngine computes vectors of texts.
-type EmbedEngine = stream.Engine[*chatv1.EmbeddingsRequest, *chatv1.EmbeddingsResponse]
+type EmbedEngine = stream.Sequence[*chatv1.EmbeddingsRequest, *chatv1.EmbeddingsResponse]
 
 // A Fleet is the set of chat-services.
 type Fleet struct {

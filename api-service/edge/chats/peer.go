@@ -244,7 +244,7 @@ func (p *peer) problemBelow(ctx context.Context) string {
 
 // run runs a stream that choose has counted. It returns the failure of the stream on this
 // chat-service, or nil if the stream has ended or the reader has left the loop.
-func run[Req, Item any](ctx context.Context, p *peer, engine stream.Engine[Req, Item], req Req, yield func(Item) bool) error {
+func run[Req, Item any](ctx context.Context, p *peer, engine stream.Sequence[Req, Item], req Req, yield func(Item) bool) error {
 	defer p.done()
 	for out, err := range engine(ctx, req) {
 		if err != nil {

@@ -58,7 +58,7 @@ func TestInterruptedStreamIsResumedAfterItsLastLoggedItem(t *testing.T) {
 			req.TellIds, req.StreamId = true, stream.NewID()
 			asked := proto.CloneOf(req)
 			l := &edgeLog{texts: make([]string, several(req))}
-			if err := l.follow(t, Starter(f.Start).Engine(), nil, proto.CloneOf(req), 20); err != nil {
+			if err := l.follow(t, Starter(f.Start).Sequence(), nil, proto.CloneOf(req), 20); err != nil {
 				t.Fatal(err)
 			}
 			gone := &streamerr.Error{Reason: streamerr.PeerLost, Path: streamerr.NewPath("api/0"), Message: "it is dead"}
@@ -73,7 +73,7 @@ func TestInterruptedStreamIsResumedAfterItsLastLoggedItem(t *testing.T) {
 					close(s.finish)
 					more = 0
 				}
-				if err := l.follow(t, f.Resume(Interruption{From: "api/0", Cause: gone, Delivered: told}).Engine(), record, proto.CloneOf(req), more); err != nil {
+				if err := l.follow(t, f.Resume(Interruption{From: "api/0", Cause: gone, Delivered: told}).Sequence(), record, proto.CloneOf(req), more); err != nil {
 					t.Fatal(err)
 				}
 				moves := record.Proto().GetMoves()
@@ -108,7 +108,7 @@ func TestInterruptedStreamEndsWithItsCauseIfNoChatServiceResumesIt(t *testing.T)
 	} {
 		s.refuse.Store(refusal)
 		l := &edgeLog{texts: make([]string, 1)}
-		err := l.follow(t, f.Resume(Interruption{From: "api/0", Cause: gone, Delivered: make([]position.Choice, 1)}).Engine(), nil, &chatv1.ChatRequest{TellIds: true, StreamId: stream.NewID()}, 1)
+		err := l.follow(t, f.Resume(Interruption{From: "api/0", Cause: gone, Delivered: make([]position.Choice, 1)}).Sequence(), nil, &chatv1.ChatRequest{TellIds: true, StreamId: stream.NewID()}, 1)
 		if e := streamerr.As(err); e != gone {
 			t.Errorf("%s: %v", name, err)
 		}

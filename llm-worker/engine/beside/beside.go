@@ -136,7 +136,7 @@ func (e *Engine) unavailable() error {
 	return unavailable(nil, problem)
 }
 
-// Generate is a stream.Engine. Started comes when the server has accepted the request, or has been
+// Generate is a stream.Sequence. Started comes when the server has accepted the request, or has been
 // silent for takenAfter. Then come Tokens as the server sends them, and End. The call is over when
 // Generate returns.
 func (e *Engine) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {

@@ -130,11 +130,11 @@ func TestEngineKeepsTheContract(t *testing.T) {
 	streamtest.Run(t, func(t *testing.T) streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse] {
 		s := new(server)
 		return streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse]{
-			Engine: engineOf(t, s).Generate,
-			Short:  func() *workerv1.TokenRequest { return request(3) },
-			Long:   func() *workerv1.TokenRequest { return request(4000) },
-			Bad:    func() *workerv1.TokenRequest { return new(workerv1.TokenRequest) },
-			Live:   func() int { return int(s.live.Load()) },
+			Sequence: engineOf(t, s).Generate,
+			Short:    func() *workerv1.TokenRequest { return request(3) },
+			Long:     func() *workerv1.TokenRequest { return request(4000) },
+			Bad:      func() *workerv1.TokenRequest { return new(workerv1.TokenRequest) },
+			Live:     func() int { return int(s.live.Load()) },
 		}
 	})
 }

@@ -90,10 +90,10 @@ func TestRealLlamaCPPPassesTheContract(t *testing.T) {
 	streamtest.Run(t, func(t *testing.T) streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse] {
 		e := realServer(t)
 		return streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse]{
-			Engine: e.Generate,
-			Short:  func() *workerv1.TokenRequest { return besidetest.Ask(5) },
-			Bad:    func() *workerv1.TokenRequest { return new(workerv1.TokenRequest) },
-			Live:   func() int { return int(e.Load().GetRunning() + e.Load().GetQueued()) },
+			Sequence: e.Generate,
+			Short:    func() *workerv1.TokenRequest { return besidetest.Ask(5) },
+			Bad:      func() *workerv1.TokenRequest { return new(workerv1.TokenRequest) },
+			Live:     func() int { return int(e.Load().GetRunning() + e.Load().GetQueued()) },
 		}
 	})
 }

@@ -1,7 +1,7 @@
 // Package openai is an engine on an OpenAI-compatible server beside the worker: vLLM, SGLang,
 // llama.cpp, Ollama or another Whence. However the server behaves, a stream ends exactly once, with a typed ending.
 //
-// Generate is a stream.Engine over token ids. It asks POST /v1/completions, with the prompt as ids
+// Generate is a stream.Sequence over token ids. It asks POST /v1/completions, with the prompt as ids
 // if the server takes ids, else as text that has exactly these ids. Answers are the server's token ids if it returns ids; else its text is spelled in ids that
 // decode to it (tokenizer.Speller). Capabilities name the form.
 //

@@ -47,11 +47,11 @@ func TestEngineKeepsTheContract(t *testing.T) {
 					}
 				}
 				return streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse]{
-					Engine: e.Generate,
-					Short:  ask(5),
-					Long:   ask(1000 - uint32(len(prompt))), // a second's worth; stops come in the first milliseconds
-					Bad:    func() *workerv1.TokenRequest { return &workerv1.TokenRequest{} },
-					Live:   func() int { return int(f.live.Load()) + int(e.Load().GetRunning()) },
+					Sequence: e.Generate,
+					Short:    ask(5),
+					Long:     ask(1000 - uint32(len(prompt))), // a second's worth; stops come in the first milliseconds
+					Bad:      func() *workerv1.TokenRequest { return &workerv1.TokenRequest{} },
+					Live:     func() int { return int(f.live.Load()) + int(e.Load().GetRunning()) },
 				}
 			})
 		})

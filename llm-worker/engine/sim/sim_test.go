@@ -97,8 +97,8 @@ func TestSimulatorKeepsTheContract(t *testing.T) {
 	streamtest.Run(t, func(t *testing.T) streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse] {
 		e := run(t, sim.Options{Speed: 100})
 		return streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse]{
-			Engine: e.Generate,
-			Short:  func() *workerv1.TokenRequest { return ask(prompt(1, 20), 5) },
+			Sequence: e.Generate,
+			Short:    func() *workerv1.TokenRequest { return ask(prompt(1, 20), 5) },
 			Long: func() *workerv1.TokenRequest {
 				r := ask(prompt(2, 20), 1000)
 				r.Sampling.MaxTokens = nil

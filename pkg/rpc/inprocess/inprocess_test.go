@@ -40,7 +40,7 @@ var counting = &rpc.Method[*examplev1.Goal, examplev1.CountRequest, examplev1.Co
 	ID:      func(goal *examplev1.Goal) *string { return &goal.StreamId },
 }
 
-type engine = stream.Engine[*examplev1.Goal, *examplev1.CountResponse]
+type engine = stream.Sequence[*examplev1.Goal, *examplev1.CountResponse]
 
 // A counter is a service with an engine. If plain is set, its method is served without package rpc.
 type counter struct {

@@ -79,7 +79,7 @@ func BenchmarkCrowd(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = cc.Close() })
-	engines := map[string]stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]{
+	engines := map[string]stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse]{
 		"none": paced, "grpc": engineAt(workerv1.NewWorkerClient(cc)), "link": engineAt(dial(b, linked, link.Options{})),
 	}
 	for _, c := range []struct {
@@ -116,7 +116,7 @@ func median(v []float64) float64 {
 
 // crowd runs streams for a second. It returns the CPU time per item in microseconds, and the time
 // it took to stop all streams.
-func crowd(b *testing.B, engine stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse], streams int, every time.Duration) (item float64, stop time.Duration) {
+func crowd(b *testing.B, engine stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse], streams int, every time.Duration) (item float64, stop time.Duration) {
 	b.Helper()
 	var reading sync.WaitGroup
 	counts := make([]int, streams)

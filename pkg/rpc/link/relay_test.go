@@ -200,7 +200,7 @@ func (j *journal) count(kind observer.Kind) (n int) {
 
 // announcing returns engine for the first stream of a hop. It closes waits when the next item finds
 // no credit, which happens if the caller does not read.
-func announcing(engine stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse], waits chan struct{}) stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse] {
+func announcing(engine stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse], waits chan struct{}) stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse] {
 	announce := sync.OnceFunc(func() { close(waits) })
 	return func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {

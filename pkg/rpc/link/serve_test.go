@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 type worker struct {
 	workerv1.UnimplementedWorkerServer
 	hop    *rpc.Hop
-	engine stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
+	engine stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse]
 }
 
 func (w *worker) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
@@ -42,7 +42,7 @@ func (w *worker) KVEvents(_ *workerv1.KVEventsRequest, st grpc.ServerStreamingSe
 }
 
 // serve returns a worker with engine, and its address.
-func serve(t testing.TB, o link.Options, engine stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]) (*worker, *link.Server, string) {
+func serve(t testing.TB, o link.Options, engine stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse]) (*worker, *link.Server, string) {
 	t.Helper()
 	w := &worker{hop: &rpc.Hop{Name: "worker", Log: slog.New(slog.DiscardHandler), Observer: &ledger.Ledger{}}, engine: engine}
 	s, addr := serveWorker(t, o, w)
@@ -81,7 +81,7 @@ func dial(t testing.TB, addr string, o link.Options) workerv1.WorkerClient {
 	return workerv1.NewWorkerClient(cc)
 }
 
-func engineAt(client workerv1.WorkerClient) stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse] {
+func engineAt(client workerv1.WorkerClient) stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse] {
 	return rpc.Dial("caller", "worker", client.Generate, methods.Worker)
 }
 

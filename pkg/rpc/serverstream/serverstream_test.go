@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m)
 }
 
-type engine = stream.Engine[*healthpb.HealthCheckRequest, *healthpb.HealthCheckResponse]
+type engine = stream.Sequence[*healthpb.HealthCheckRequest, *healthpb.HealthCheckResponse]
 
 // states is an engine whose request names a behavior: "short" completes after three items, "long"
 // yields items until it is stopped, "bad" is refused, and "late" fails after one item. causes
@@ -156,7 +156,7 @@ func TestServerStreamKeepsTheContract(t *testing.T) {
 			streamtest.Run(t, func(t *testing.T) streamtest.Subject[*healthpb.HealthCheckRequest, *healthpb.HealthCheckResponse] {
 				s := newServer("callee", (&states{causes: make(chan error, 100)}).watch)
 				return streamtest.Subject[*healthpb.HealthCheckRequest, *healthpb.HealthCheckResponse]{
-					Engine: dial("caller", "callee", connect(t, s)), Short: ask("short"), Long: ask("long"), Bad: ask("bad"), Live: s.hop.Live.Len,
+					Sequence: dial("caller", "callee", connect(t, s)), Short: ask("short"), Long: ask("long"), Bad: ask("bad"), Live: s.hop.Live.Len,
 				}
 			})
 		})

@@ -11,8 +11,8 @@ import (
 // Bound returns next with timers of its own, in addition to the timers of the named hop. It is for
 // one of several engines of a hop. tokens returns the number of tokens of an item; nil counts one
 // token for each item.
-func Bound[Req, Out any](hop string, t Timers, tokens func(Out) int, next stream.Engine[Req, Out]) stream.Engine[Req, Out] {
-	return BoundStarter(hop, t, tokens, next.Starter()).Engine()
+func Bound[Req, Out any](hop string, t Timers, tokens func(Out) int, next stream.Sequence[Req, Out]) stream.Sequence[Req, Out] {
+	return BoundStarter(hop, t, tokens, next.Starter()).Sequence()
 }
 
 // BoundStarter is Bound for a Starter. Without timers, it returns next itself.

@@ -1,10 +1,11 @@
 // Package streamtest tests the contract that every stream.Engine must pass, whatever implements it:
-// a function, a batch loop, or a connection to another process.
+// a function, a loop, a batch loop, or a connection to another process.
 package streamtest
 
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -15,10 +16,12 @@ import (
 
 // A Subject is an engine and the requests that the contract needs.
 type Subject[Req, Item any] struct {
-	Engine stream.Engine[Req, Item]
+	// Engine, or else Sequence, is what is tested.
+	Engine   stream.Engine[Req, Item]
+	Sequence stream.Sequence[Req, Item]
 	// Short returns a request that completes by itself.
 	Short func() Req
-	// Long returns a request whose stream yields at least two items soon and then continues for
+	// Long returns a request whose stream passes at least two items soon and then continues for
 	// many seconds unless it is ended. Long is nil for engines without such requests, such as unary
 	// engines.
 	Long func() Req
@@ -41,8 +44,11 @@ func Run[Req, Item any](t *testing.T, make func(t *testing.T) Subject[Req, Item]
 	}{
 		{"nothing happens until ranged over", lazy[Req, Item]},
 		{"completes", completes[Req, Item]},
-		{"refuses in the first pair", refuses[Req, Item]},
+		{"refuses without an item", refuses[Req, Item]},
 		{"a stream stopped before its start never starts", stoppedBefore[Req, Item]},
+		{"a reader that leaves", leaves[Req, Item]},
+		{"a panic of the reader", panics[Req, Item]},
+		{"an exit of the reader", exits[Req, Item]},
 		{"break releases", breakReleases[Req, Item]},
 		{"panic releases", panicReleases[Req, Item]},
 		{"stop ends with its cause", func(t *testing.T, s Subject[Req, Item]) {
@@ -51,6 +57,7 @@ func Run[Req, Item any](t *testing.T, make func(t *testing.T) Subject[Req, Item]
 		{"kill ends with its cause", func(t *testing.T, s Subject[Req, Item]) {
 			ends(t, s, func(ctl *stream.Control) { ctl.Kill(errStop) })
 		}},
+		{"a stop from another goroutine", stoppedElsewhere[Req, Item]},
 		{"a wrapped context does not hide the stop", wrapped[Req, Item]},
 		{"a parent that is canceled stops with its cause", parentCanceled[Req, Item]},
 		{"streams do not disturb each other", concurrent[Req, Item]},
@@ -58,6 +65,9 @@ func Run[Req, Item any](t *testing.T, make func(t *testing.T) Subject[Req, Item]
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			s := make(t)
+			if s.Engine == nil {
+				s.Engine = stream.Push(s.Sequence)
+			}
 			test.run(t, s)
 			awaitNoLive(t, s)
 		})
@@ -76,12 +86,27 @@ func control(t *testing.T) (context.Context, *stream.Control) {
 	t.Helper()
 	ctx, ctl := stream.WithControl(t.Context(), time.Second)
 	t.Cleanup(ctl.Release)
+	ctl.OnBreak(func(error) {}) // an exit of the reader may leave Start as well, after the ending
 	return ctx, ctl
+}
+
+// read starts a stream, on a goroutine that may be ended by the reader, and returns its ending.
+func read[Req, Item any](t *testing.T, s Subject[Req, Item], ctx context.Context, req Req, onItem func(on *stream.Loop, item Item, n int) bool) (items int, err error) { //nolint:revive // t comes first in tests
+	t.Helper()
+	r := Record(t, onItem)
+	var starting sync.WaitGroup
+	starting.Go(func() { stream.Start(ctx, s.Engine, req, r) })
+	items, err = r.Await()
+	starting.Wait() // an engine returns soon after its stream has ended
+	return items, err
 }
 
 func lazy[Req, Item any](t *testing.T, s Subject[Req, Item]) {
 	ctx, _ := control(t)
-	_ = s.Engine(ctx, s.Short())
+	_ = s.Engine.Range(ctx, s.Short())
+	if s.Sequence != nil {
+		_ = s.Sequence(ctx, s.Short())
+	}
 	if s.Live != nil && s.Live() != 0 {
 		t.Fatal("a stream is live before its sequence was ranged over")
 	}
@@ -89,15 +114,8 @@ func lazy[Req, Item any](t *testing.T, s Subject[Req, Item]) {
 
 func completes[Req, Item any](t *testing.T, s Subject[Req, Item]) {
 	ctx, _ := control(t)
-	n := 0
-	for _, err := range s.Engine(ctx, s.Short()) {
-		if err != nil {
-			t.Fatalf("after %d items: %v", n, err)
-		}
-		n++
-	}
-	if n == 0 {
-		t.Fatal("no items")
+	if n, err := read(t, s, ctx, s.Short(), nil); n == 0 || err != nil {
+		t.Fatalf("after %d items: %v", n, err)
 	}
 }
 
@@ -106,34 +124,56 @@ func refuses[Req, Item any](t *testing.T, s Subject[Req, Item]) {
 		t.Skip("this engine refuses nothing")
 	}
 	ctx, _ := control(t)
-	n := 0
-	for _, err := range s.Engine(ctx, s.Bad()) {
-		if n++; err == nil || n > 1 {
-			t.Fatalf("pair %d has error %v", n, err)
-		}
-	}
-	if n != 1 {
-		t.Fatalf("%d pairs", n)
+	if n, err := read(t, s, ctx, s.Bad(), nil); n != 0 || err == nil {
+		t.Fatalf("after %d items: %v", n, err)
 	}
 }
 
 func stoppedBefore[Req, Item any](t *testing.T, s Subject[Req, Item]) {
 	ctx, ctl := control(t)
 	ctl.Stop(errStop)
-	n := 0
-	for _, err := range s.Engine(ctx, s.Short()) {
-		if n++; !errors.Is(err, errStop) || n > 1 {
-			t.Fatalf("pair %d has error %v", n, err)
+	if n, err := read(t, s, ctx, s.Short(), nil); n != 0 || !errors.Is(err, errStop) {
+		t.Fatalf("after %d items: %v", n, err)
+	}
+	for _, err := range s.Engine.Range(ctx, s.Short()) {
+		if !errors.Is(err, errStop) {
+			t.Fatal(err)
 		}
 	}
-	if n != 1 {
-		t.Fatalf("%d pairs", n)
+}
+
+func leaves[Req, Item any](t *testing.T, s Subject[Req, Item]) {
+	ctx, _ := control(t)
+	n, err := read(t, s, ctx, s.longest()(), func(*stream.Loop, Item, int) bool { return false })
+	if n != 1 || err != nil {
+		t.Fatalf("after %d items: %v", n, err)
+	}
+}
+
+// panics: the reader gets its ending, with the panic.
+func panics[Req, Item any](t *testing.T, s Subject[Req, Item]) {
+	ctx, _ := control(t)
+	n, err := read(t, s, ctx, s.longest()(), func(*stream.Loop, Item, int) bool { panic(errStop) })
+	if failure := stream.FailureOf(err); n != 1 || failure == nil || failure.Value != any(errStop) {
+		t.Fatalf("after %d items: %v", n, err)
+	}
+}
+
+// exits: the reader gets its ending, although it has ended the goroutine that had the item.
+func exits[Req, Item any](t *testing.T, s Subject[Req, Item]) {
+	ctx, _ := control(t)
+	n, err := read(t, s, ctx, s.longest()(), func(*stream.Loop, Item, int) bool {
+		runtime.Goexit()
+		return true
+	})
+	if failure := stream.FailureOf(err); n != 1 || failure == nil || failure.Value != nil {
+		t.Fatalf("after %d items: %v", n, err)
 	}
 }
 
 func breakReleases[Req, Item any](t *testing.T, s Subject[Req, Item]) {
 	ctx, _ := control(t)
-	for _, err := range s.Engine(ctx, s.longest()()) {
+	for _, err := range s.Engine.Range(ctx, s.longest()()) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,7 +188,7 @@ func panicReleases[Req, Item any](t *testing.T, s Subject[Req, Item]) {
 			t.Fatal("the reader's panic was swallowed")
 		}
 	}()
-	for _, err := range s.Engine(ctx, s.longest()()) {
+	for _, err := range s.Engine.Range(ctx, s.longest()()) {
 		panic(err)
 	}
 }
@@ -166,37 +206,27 @@ func ends[Req, Item any](t *testing.T, s Subject[Req, Item], end func(*stream.Co
 	expectStop(t, s, ctx, func() { end(ctl) })
 }
 
-// expectStop runs a long stream, calls stop after two items, and expects the stream to end with
-// errStop within polltest.Patience.
+// expectStop runs a long stream, calls stop within the second item, and expects the stream to end with
+// errStop.
 func expectStop[Req, Item any](t *testing.T, s Subject[Req, Item], ctx context.Context, stop func()) { //nolint:revive // t comes first in tests
 	t.Helper()
 	if s.Long == nil {
 		t.Skip("this engine has no long streams")
 	}
-	var stopped time.Time
-	n, ended := 0, false
-	for _, err := range s.Engine(ctx, s.Long()) {
-		if ended {
-			t.Fatal("got another pair after the error")
-		}
-		if err != nil {
-			if stopped.IsZero() || !errors.Is(err, errStop) {
-				t.Fatalf("after %d items: %v", n, err)
-			}
-			ended = true
-			continue
-		}
-		if n++; n == 2 {
-			stopped = time.Now()
+	n, err := read(t, s, ctx, s.Long(), func(_ *stream.Loop, _ Item, n int) bool {
+		if n == 2 {
 			stop()
 		}
-		if !stopped.IsZero() && time.Since(stopped) > polltest.Patience {
-			t.Fatalf("got %d items: the stream continues after the stop", n)
-		}
+		return true
+	})
+	if n < 2 || !errors.Is(err, errStop) {
+		t.Fatalf("after %d items: %v", n, err)
 	}
-	if !ended {
-		t.Fatalf("ended cleanly after %d items", n)
-	}
+}
+
+func stoppedElsewhere[Req, Item any](t *testing.T, s Subject[Req, Item]) {
+	ctx, ctl := control(t)
+	expectStop(t, s, ctx, func() { go ctl.Stop(errStop) })
 }
 
 func wrapped[Req, Item any](t *testing.T, s Subject[Req, Item]) {
@@ -214,6 +244,7 @@ func parentCanceled[Req, Item any](t *testing.T, s Subject[Req, Item]) {
 	expectStop(t, s, ctx, func() { cancel(errStop) })
 }
 
+// concurrent runs streams that complete, streams whose readers leave, and streams that are stopped.
 func concurrent[Req, Item any](t *testing.T, s Subject[Req, Item]) {
 	var wg sync.WaitGroup
 	for i := range 12 {
@@ -224,22 +255,22 @@ func concurrent[Req, Item any](t *testing.T, s Subject[Req, Item]) {
 			if i%3 != 0 {
 				req = s.longest()
 			}
-			n := 0
-			for _, err := range s.Engine(ctx, req()) {
+			items := 0
+			for _, err := range s.Engine.Range(ctx, req()) {
 				switch {
 				case err != nil && !errors.Is(err, errStop):
 					t.Errorf("stream %d: %v", i, err)
 				case err == nil:
-					n++
+					items++
 				}
 				if i%3 == 1 {
 					break
 				}
-				if i%3 == 2 && n == 2 {
+				if i%3 == 2 && items == 2 {
 					ctl.Stop(errStop)
 				}
 			}
-			if n == 0 {
+			if items == 0 {
 				t.Errorf("stream %d: no items", i)
 			}
 		})

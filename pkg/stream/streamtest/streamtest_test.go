@@ -45,7 +45,7 @@ func (a *adder) sums(ctx context.Context, numbers iter.Seq[int]) iter.Seq2[int, 
 }
 
 // last keeps only the last item: it makes a unary engine of a streaming engine.
-func last[Req any](next stream.Engine[Req, int]) stream.Engine[Req, int] {
+func last[Req any](next stream.Sequence[Req, int]) stream.Sequence[Req, int] {
 	return func(ctx context.Context, req Req) iter.Seq2[int, error] {
 		return func(yield func(int, error) bool) {
 			item := 0
@@ -62,7 +62,7 @@ func last[Req any](next stream.Engine[Req, int]) stream.Engine[Req, int] {
 }
 
 // upTo turns a single number into the sequence of the numbers below it.
-func upTo(next stream.Engine[iter.Seq[int], int]) stream.Engine[int, int] {
+func upTo(next stream.Sequence[iter.Seq[int], int]) stream.Sequence[int, int] {
 	return func(ctx context.Context, n int) iter.Seq2[int, error] {
 		return next(ctx, func(yield func(int) bool) {
 			for i := range n {
@@ -96,25 +96,25 @@ func TestFourKindsAreOneType(t *testing.T) {
 	t.Run("unary", func(t *testing.T) {
 		streamtest.Run(t, func(*testing.T) streamtest.Subject[int, int] {
 			a := &adder{}
-			return streamtest.Subject[int, int]{Engine: last(upTo(a.sums)), Short: number(3), Live: func() int { return int(a.live.Load()) }}
+			return streamtest.Subject[int, int]{Sequence: last(upTo(a.sums)), Short: number(3), Live: func() int { return int(a.live.Load()) }}
 		})
 	})
 	t.Run("server streaming", func(t *testing.T) {
 		streamtest.Run(t, func(*testing.T) streamtest.Subject[int, int] {
 			a := &adder{}
-			return streamtest.Subject[int, int]{Engine: upTo(a.sums), Short: number(3), Long: number(forever), Live: func() int { return int(a.live.Load()) }}
+			return streamtest.Subject[int, int]{Sequence: upTo(a.sums), Short: number(3), Long: number(forever), Live: func() int { return int(a.live.Load()) }}
 		})
 	})
 	t.Run("client streaming", func(t *testing.T) {
 		streamtest.Run(t, func(*testing.T) streamtest.Subject[iter.Seq[int], int] {
 			a := &adder{}
-			return streamtest.Subject[iter.Seq[int], int]{Engine: last(a.sums), Short: numbers(3), Live: func() int { return int(a.live.Load()) }}
+			return streamtest.Subject[iter.Seq[int], int]{Sequence: last(a.sums), Short: numbers(3), Live: func() int { return int(a.live.Load()) }}
 		})
 	})
 	t.Run("bidirectional", func(t *testing.T) {
 		streamtest.Run(t, func(*testing.T) streamtest.Subject[iter.Seq[int], int] {
 			a := &adder{}
-			return streamtest.Subject[iter.Seq[int], int]{Engine: a.sums, Short: numbers(3), Long: numbers(forever), Live: func() int { return int(a.live.Load()) }}
+			return streamtest.Subject[iter.Seq[int], int]{Sequence: a.sums, Short: numbers(3), Long: numbers(forever), Live: func() int { return int(a.live.Load()) }}
 		})
 	})
 }

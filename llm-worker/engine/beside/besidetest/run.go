@@ -123,11 +123,11 @@ func Run(t *testing.T, s Subject) {
 		streamtest.Run(t, func(t *testing.T) streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse] {
 			e, server := s.Start(t, Count)
 			return streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse]{
-				Engine: e.Generate,
-				Short:  func() *workerv1.TokenRequest { return Ask(5) },
-				Long:   func() *workerv1.TokenRequest { return Ask(2000) },
-				Bad:    func() *workerv1.TokenRequest { return new(workerv1.TokenRequest) },
-				Live:   func() int { return int(server.Live.Load()) + int(e.Load().GetRunning()) },
+				Sequence: e.Generate,
+				Short:    func() *workerv1.TokenRequest { return Ask(5) },
+				Long:     func() *workerv1.TokenRequest { return Ask(2000) },
+				Bad:      func() *workerv1.TokenRequest { return new(workerv1.TokenRequest) },
+				Live:     func() int { return int(server.Live.Load()) + int(e.Load().GetRunning()) },
 			}
 		})
 	})

@@ -139,7 +139,7 @@ func (w flood) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, wo
 }
 
 // flooded calls f with an engine that reads from a flood over a link.
-func flooded(t testing.TB, f func(engine stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse])) {
+func flooded(t testing.TB, f func(engine stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse])) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -161,7 +161,7 @@ func flooded(t testing.TB, f func(engine stream.Engine[*workerv1.TokenRequest, *
 }
 
 // reads reads n tokens, which must be id.
-func reads(ctx context.Context, engine stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse], n int, id uint32) error {
+func reads(ctx context.Context, engine stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse], n int, id uint32) error {
 	got := 0
 	for m, err := range engine(ctx, &workerv1.TokenRequest{Prompt: []uint32{uint32(n), id}}) {
 		if err != nil {
@@ -184,7 +184,7 @@ func reads(ctx context.Context, engine stream.Engine[*workerv1.TokenRequest, *wo
 func BenchmarkLink(b *testing.B) {
 	for name, ctx := range map[string]context.Context{"read by a goroutine": b.Context(), "carried": loop.With(b.Context(), &loop.Carrier{})} {
 		b.Run(name, func(b *testing.B) {
-			flooded(b, func(engine stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]) {
+			flooded(b, func(engine stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse]) {
 				if err := reads(ctx, engine, 1000, 70000); err != nil { // until the buffers have reached their sizes
 					b.Fatal(err)
 				}
@@ -201,7 +201,7 @@ func BenchmarkLink(b *testing.B) {
 // TestStreamsThatShareDecodersKeepTheirTokens: the streams of a link are carried by one goroutine, and
 // decoded into the same memory.
 func TestStreamsThatShareDecodersKeepTheirTokens(t *testing.T) {
-	flooded(t, func(engine stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]) {
+	flooded(t, func(engine stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse]) {
 		var streams errgroup.Group
 		for id := range uint32(20) {
 			streams.Go(func() error { return reads(loop.With(t.Context(), &loop.Carrier{}), engine, 300, id) })
@@ -214,7 +214,7 @@ func TestStreamsThatShareDecodersKeepTheirTokens(t *testing.T) {
 
 // TestTokensOverALinkAllocateNothing covers both ends: package rpc, this package and the link.
 func TestTokensOverALinkAllocateNothing(t *testing.T) {
-	flooded(t, func(engine stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]) {
+	flooded(t, func(engine stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse]) {
 		for name, ctx := range map[string]context.Context{"read by a goroutine": t.Context(), "carried": loop.With(t.Context(), &loop.Carrier{})} {
 			const n = 100_000
 			var before, after runtime.MemStats
