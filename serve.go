@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -88,9 +89,9 @@ func (c *config) share() {
 	c.server.Calls, c.engine.Calls = c.calls, c.calls
 	c.server.Link, c.engine.Link = c.edge.Link, c.edge.Link
 	c.engine.Timers, c.engine.Grace = worker.DefaultTimers, c.grace
-	if c.engine.Files = true; c.engine.NeedsRecognition() || len(c.engine.Further) > 0 {
+	if c.engine.Files = true; c.engine.Upstream.Upstream != "" {
 		c.upstreams = gateway.NewUpstreams(c.engine, c.worker)
-		c.server.Source, c.server.Missing = c.upstreams.Follow, c.upstreams.Missing
+		c.upstreams.Serve(&c.server)
 	}
 }
 
@@ -128,11 +129,17 @@ func runAll(ctx context.Context, c config, public net.Listener, log *slog.Logger
 		return err
 	}
 
+	joined := c.joined()
 	failed, all := errgroup.WithContext(ctx) // a failure of one ends the others
 	edgeDone, chatDone := make(chan struct{}), make(chan struct{})
 	failed.Go(func() error {
 		defer close(edgeDone)
-		return edge.Run(all, c.edge, public, log)
+		select {
+		case <-joined:
+			return edge.Run(all, c.edge, public, log)
+		case <-all.Done(): // before chat-service has loaded its models
+			return public.Close()
+		}
 	})
 	failed.Go(func() error {
 		defer close(chatDone)
@@ -148,10 +155,22 @@ func runAll(ctx context.Context, c config, public net.Listener, log *slog.Logger
 	return failed.Wait()
 }
 
-// workers returns a function that runs the workers, and where they listen, for people.
+// joined returns a channel that is closed when api-service can call chat-service. In front of model
+// servers they are joined within the process, as in a gateway; with an engine of this process there are
+// real connections between the services.
+func (c *config) joined() <-chan struct{} {
+	if c.upstreams != nil {
+		return gateway.Join(&c.edge, &c.server)
+	}
+	ready := make(chan struct{})
+	close(ready)
+	return ready
+}
+
+// workers returns a function that runs the workers, and where they listen, or "" if that is not known yet.
 func (c *config) workers(log *slog.Logger) (run func(context.Context) error, where string, err error) {
 	if c.upstreams != nil {
-		return func(ctx context.Context) error { return c.upstreams.Run(ctx, log) }, "loopback, one for each model server", nil
+		return func(ctx context.Context) error { return c.upstreams.Run(ctx, log) }, "", nil
 	}
 	ln, err := net.Listen("tcp", c.worker)
 	if err != nil {
@@ -199,7 +218,7 @@ func origin(secure front.Config, at net.Addr) string {
 func greet(c config, edgeAt, middle net.Addr, workers string) {
 	model := c.server.ModelID()
 	if c.upstreams != nil {
-		model = c.upstreams.First()
+		model, workers = c.upstreams.First(), strings.Join(c.upstreams.Addresses(), ", ")
 	}
 	console := ": open it to chat, or paste one of these"
 	switch {

@@ -5,7 +5,8 @@
 // metrics and traces have both names, and endings are those of two processes. The process drains
 // api-service first, and then chat-service.
 //
-// With Config.Worker there is also a worker for each model server, on the loopback: see Upstreams.
+// With Config.Worker there is also a worker for each model server, which chat-service calls within the
+// process: see Upstreams.
 package gateway
 
 import (
@@ -45,17 +46,15 @@ func Run(ctx context.Context, c Config, front net.Listener, log *slog.Logger) er
 	var upstreams *Upstreams // nil without workers in this process
 	if c.Worker.Upstream.Upstream != "" {
 		upstreams = c.upstreams()
-		c.Chat.Source, c.Chat.Missing = upstreams.Follow, upstreams.Missing
+		upstreams.Serve(&c.Chat)
 	}
-	joined := make(chan *inprocess.Conn, 1)
-	c.Chat.Local = func(chat *inprocess.Conn) { joined <- chat }
+	joined := Join(&c.Edge, &c.Chat)
 	services, all := errgroup.WithContext(ctx)
 	edgeDone, chatDone := make(chan struct{}), make(chan struct{})
 	services.Go(func() error {
 		defer close(edgeDone)
 		select {
-		case chat := <-joined:
-			c.Edge.Connect = func(string) (chats.Conn, error) { return chat, nil }
+		case <-joined:
 			return edge.Run(all, c.Edge, front, log)
 		case <-all.Done(): // before chat-service has loaded its models
 			return front.Close()
@@ -69,4 +68,16 @@ func Run(ctx context.Context, c Config, front net.Listener, log *slog.Logger) er
 		services.Go(func() error { return upstreams.Run(drain.After(all, chatDone), log) })
 	}
 	return services.Wait()
+}
+
+// Join makes api call chat within this process. joined is closed when it can, which is after chat has
+// loaded its models.
+func Join(api *edge.Config, chat *server.Config) (joined <-chan struct{}) {
+	ready := make(chan struct{})
+	api.Chat = chatTarget
+	chat.Local = func(conn *inprocess.Conn) {
+		api.Connect = func(string) (chats.Conn, error) { return conn, nil }
+		close(ready)
+	}
+	return ready
 }

@@ -14,10 +14,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/whence-dev/whence/chat-service/models"
+	"github.com/whence-dev/whence/chat-service/server"
 	"github.com/whence-dev/whence/llm-worker/worker"
+	"github.com/whence-dev/whence/pkg/rpc/inprocess"
 )
 
-// Upstreams are model servers with a worker for each of them in this process. Workers of servers that serve
+// Upstreams are model servers with a worker for each of them in this process, which chat-service calls
+// by function calls; others may call it on its address. Workers of servers that serve
 // the same model are workers of one model of chat-service.
 //
 // A server that does not answer holds up nothing else: its worker starts, and its model is served, once it
@@ -39,6 +42,7 @@ type member struct {
 	aliases []string
 	files   string // path of the model's files
 	addr    string // of the worker
+	conn    *inprocess.Conn
 }
 
 // NewUpstreams returns the servers of --upstream. c is the configuration of each worker. The worker of the
@@ -103,11 +107,19 @@ func (u *Upstreams) run(ctx context.Context, i int, log *slog.Logger) error {
 		return fmt.Errorf("--worker-listen: %w", err)
 	}
 	u.wait(i, "the server is tried with a token")
-	join := sync.OnceFunc(func() {
-		u.join(i, member{name: c.ModelName, aliases: aliases, files: c.Model, addr: ln.Addr().String()})
-	})
+	m := member{name: c.ModelName, aliases: aliases, files: c.Model, addr: ln.Addr().String()}
+	join := sync.OnceFunc(func() { u.join(i, m) })
+	var late *time.Timer
+	c.Local = func(conn *inprocess.Conn) {
+		m.conn = conn
+		late = time.AfterFunc(joinAfter, join)
+	}
 	c.Healthy = join
-	defer time.AfterFunc(joinAfter, join).Stop()
+	defer func() {
+		if late != nil {
+			late.Stop()
+		}
+	}()
 	return worker.Run(ctx, c, ln, log)
 }
 
@@ -131,6 +143,18 @@ func (u *Upstreams) join(i int, m member) {
 	}
 }
 
+// Near returns the connection to the worker at addr, or nil if it is none of u's.
+func (u *Upstreams) Near(addr string) *inprocess.Conn {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, m := range u.members {
+		if m.addr == addr {
+			return m.conn
+		}
+	}
+	return nil
+}
+
 // Missing returns why servers, and with them perhaps models, are still missing, for people; "" if none is.
 // It names no addresses.
 func (u *Upstreams) Missing() string {
@@ -149,6 +173,17 @@ func (u *Upstreams) Missing() string {
 	return strings.Join(all, "; ")
 }
 
+// Addresses returns where the workers that have joined listen.
+func (u *Upstreams) Addresses() []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	var all []string
+	for _, m := range u.members {
+		all = append(all, m.addr)
+	}
+	return all
+}
+
 // First returns the name of the first model that is served, or "".
 func (u *Upstreams) First() string {
 	cards := u.cards(models.Card{})
@@ -156,6 +191,11 @@ func (u *Upstreams) First() string {
 		return ""
 	}
 	return cards[0].ID()
+}
+
+// Serve makes chat take its models and their workers from u.
+func (u *Upstreams) Serve(chat *server.Config) {
+	chat.Source, chat.Missing, chat.Near = u.Follow, u.Missing, u.Near
 }
 
 // Follow gives set the models of the servers whenever there is another one, until ctx is done. base has

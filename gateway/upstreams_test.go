@@ -23,7 +23,7 @@ import (
 func TestServersOfOneModelShareACard(t *testing.T) {
 	u := NewUpstreams(worker.Config{}, "")
 	u.members = []member{
-		{"a", []string{"acme/a", "m"}, "/a", "127.0.0.1:1"}, {"b", []string{"m", "a"}, "/b", "127.0.0.1:2"}, {"a", []string{"acme/a"}, "/a", "127.0.0.1:3"},
+		{"a", []string{"acme/a", "m"}, "/a", "127.0.0.1:1", nil}, {"b", []string{"m", "a"}, "/b", "127.0.0.1:2", nil}, {"a", []string{"acme/a"}, "/a", "127.0.0.1:3", nil},
 	}
 	cards := u.cards(models.Card{Policy: "kv"})
 	if len(cards) != 2 {
@@ -99,15 +99,22 @@ func TestAServerThatIsNotThereHoldsUpNothing(t *testing.T) {
 		defer close(followed)
 		u.Follow(ctx, models.Card{}, func(cards []models.Card) { seen <- cards })
 	}()
+	var workers string // of all servers
 	polltest.Eventually(t, "all servers that answer have workers", func() bool {
 		cards := polltest.Receive(t, "cards", seen)
 		slices.SortFunc(cards, func(a, b models.Card) int { return strings.Compare(a.Name, b.Name) })
+		workers = cards[0].Workers + "," + cards[len(cards)-1].Workers
 		return len(cards) == 2 && cards[0].Name == "acme/a" && strings.Count(cards[0].Workers, ":") == 2 && cards[1].Name == "b" && slices.Equal(cards[1].Aliases, []string{"/models/b"})
 	})
 	polltest.Eventually(t, "only one server is missing", func() bool {
 		missing := u.Missing()
 		return strings.HasPrefix(missing, "server 2 of --upstream: ") && strings.Contains(missing, "nothing listens") && !strings.Contains(missing, nobody) && !strings.Contains(missing, ";")
 	})
+	for addr := range strings.SplitSeq(workers, ",") {
+		if u.Near(addr) == nil {
+			t.Errorf("the worker at %s is called over the network", addr)
+		}
+	}
 	stop()
 	if err := polltest.Receive(t, "the end", done); err != nil {
 		t.Error(err)

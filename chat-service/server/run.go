@@ -82,6 +82,9 @@ type Config struct {
 	// Local is called with a connection for callers in this process, once they may call; nil for
 	// programs without such callers. Calls does not limit them.
 	Local func(*inprocess.Conn)
+	// Near returns the connection to the worker at target (host:port) if it is in this process, or nil.
+	// A nil Near means that no worker is.
+	Near func(target string) *inprocess.Conn
 }
 
 // A Stage is a middleware for every stream of the service. See stream.Stage for what it must not
@@ -279,6 +282,14 @@ func (c *Config) registry(health *health.Server, m *metrics.Hop, identity *mtls.
 	registry.Connect = fleet.OverGRPC(identity)
 	if c.Link {
 		registry.Connect = fleet.OverLinks(identity, log, m.Carried())
+	}
+	if far := registry.Connect; c.Near != nil {
+		registry.Connect = func(target string) (fleet.Conn, error) {
+			if conn := c.Near(target); conn != nil {
+				return conn, nil
+			}
+			return far(target)
+		}
 	}
 	return registry
 }

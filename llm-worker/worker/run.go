@@ -26,6 +26,7 @@ import (
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/guard"
+	"github.com/whence-dev/whence/pkg/rpc/inprocess"
 	"github.com/whence-dev/whence/pkg/rpc/mtls"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamtrace"
@@ -65,6 +66,7 @@ type Config struct {
 	Usage         *usage.Log            // nil for none
 	Progress      io.Writer             // a terminal, on which the loading of the model is drawn; nil to log it
 	Healthy       func()                // is called whenever the engine becomes healthy; nil for none
+	Local         func(*inprocess.Conn) // is called with a connection for callers in this process, once they may call; nil for none
 	Grace         time.Duration
 	Stage         Stage // a middleware around the engine, for programs that embed this service; nil means none
 }
@@ -231,6 +233,12 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 		s.Link(c.LinkPort)
 	}
 	s.SetHealthy(e.ready)
+	if c.Local != nil {
+		local := inprocess.NewServer()
+		s.Register(local)
+		defer local.Stop()
+		c.Local(local.Conn())
+	}
 
 	keep, err := c.Registered.Keeper(c.Name, e.model, ln.Addr(), log)
 	if err != nil {
