@@ -37,7 +37,7 @@ func (d *drive) request(info *llmv1.WorkerInfo) *workerv1.TokenRequest {
 	if info.GetContinues() {
 		req.Sampling = d.sampling
 	}
-	req.Sampling = fit.Limited(req.Sampling, uint32(int(req.GetGenerated())+d.machine.Room()), info)
+	req.Sampling = fit.Limited(fit.Guided(req.Sampling, info), uint32(int(req.GetGenerated())+d.machine.Room()), info)
 	return req
 }
 

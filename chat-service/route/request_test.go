@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/internal/capability"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -60,6 +61,52 @@ func TestRequestGoesToAWorkerThatHonoursIt(t *testing.T) {
 					}
 				} else if e.Reason != streamerr.Invalid || !strings.HasPrefix(e.Param, "sampling.") || !strings.Contains(e.Message, test.says) {
 					t.Errorf("%v (param %q)", got.err, e.Param)
+				}
+			})
+		})
+	}
+}
+
+// TestWorkerOfAnEarlierReleaseGetsOnlyGuidesThatItKnows: it enforces the guides of its release, would
+// ignore an expression, and would demand a part that the answer may leave out.
+func TestWorkerOfAnEarlierReleaseGetsOnlyGuidesThatItKnows(t *testing.T) {
+	optional := &llmv1.Guide{Forms: []*llmv1.GuideForm{{Schema: "{}"}}, FreeFrom: "<think>", FreeUntil: "</think>"}
+	for name, test := range map[string]struct {
+		guide *llmv1.Guide
+		asked string // the worker that gets the request
+	}{
+		"a schema":         {&llmv1.Guide{Forms: optional.GetForms()}, "earlier"},
+		"an expression":    {&llmv1.Guide{Forms: []*llmv1.GuideForm{{Pattern: "[0-9]+"}}}, "ours"},
+		"an optional part": {optional, "earlier"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fakes := []*fake{{name: "earlier"}, {name: "ours"}}
+				p := poolOf(t, Options{Policy: inOrder}, fakes...)
+				makeOf(p, "exact guide", "exact guide")
+				for i, w := range p.Members() {
+					now := proto.CloneOf(w.Info())
+					now.Capabilities.Guides = llmv1.GuideSupport_GUIDE_SUPPORT_FORMS
+					if i == 1 {
+						now.Capabilities.GuideFields = capability.GuideFields()
+					}
+					w.Say(now)
+				}
+				req := ask(3)
+				req.Sampling = &llmv1.Sampling{MaxTokens: proto.Uint32(3), Guide: test.guide}
+				if got := read(t.Context(), p, req, nil); got.err != nil {
+					t.Fatal(got.err)
+				}
+				for _, f := range fakes {
+					switch {
+					case len(f.asked) != 1 && f.name == test.asked, len(f.asked) != 0 && f.name != test.asked:
+						t.Errorf("%s was asked %d times", f.name, len(f.asked))
+					case f.name == test.asked && f.asked[0].GetSampling().GetGuide().GetFreeUntil() != "":
+						t.Errorf("%s got %v", f.name, f.asked[0].GetSampling().GetGuide())
+					}
+				}
+				if optional.GetFreeUntil() == "" {
+					t.Error("the request was changed")
 				}
 			})
 		})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/prompt"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/internal/capability"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -41,7 +42,7 @@ func (s *Server) Tokenize(ctx context.Context, req *chatv1.TokenizeRequest) (*ch
 	if err != nil {
 		return nil, streamerr.Via(s.hop.Name, err)
 	}
-	resp := &chatv1.TokenizeResponse{Ids: ids, ContextLength: uint32(m.Context())}
+	resp := &chatv1.TokenizeResponse{Ids: ids, ContextLength: uint32(m.Context()), KnownFields: capability.TokenizeFields(req)}
 	if req.GetStrings() {
 		for i, id := range resp.GetIds() {
 			resp.Strings = append(resp.Strings, strings.ToValidUTF8(string(m.Tokenizer.Bytes(id, i == 0)), "\uFFFD"))

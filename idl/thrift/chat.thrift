@@ -353,6 +353,8 @@ struct TokenizeResponse {
   2: list<string> strings
   // The maximum number of tokens of prompt and answer together.
   3: i64 context_length
+  // As Started.known_fields.
+  4: list<string> known_fields
 }
 
 // DetokenizeRequest asks for a text.

@@ -201,6 +201,9 @@ struct Started {
   7: string chat_service
   // Whether prompt_tokens is an estimate, because only the server that generates can count them.
   8: bool estimated
+  // The fields of the request that chat-services of earlier releases ignore although they change the
+  // prompt, such as "continue_message". A caller that has set another such field must stop the stream.
+  9: list<string> known_fields
 }
 
 // PromptTokens are the tokens of a prompt.
@@ -339,6 +342,10 @@ struct Capabilities {
   // Whether log-probabilities are computed after the other fields of Sampling are applied. Sampling
   // wants the model's own, so such an engine honours logprobs only beside fields that change none.
   8: bool sampled_logprobs
+  // The fields of Guide and GuideForm that workers of earlier releases ignore, and this one does not,
+  // such as "pattern". A guide with another such field is not honoured, except that a worker without
+  // "free_from" gets the guide without its first part.
+  9: list<string> guide_fields
 }
 
 // Load is how busy a worker is now.

@@ -16,7 +16,8 @@ const (
 func honours(can *llmv1.Capabilities, s *llmv1.Sampling, field string) bool {
 	switch field {
 	case guide:
-		return enforces(can.GetGuides(), s.GetGuide())
+		g := KnownGuide(can, s.GetGuide())
+		return Unknown(guideFields(g), can.GetGuideFields()) == "" && enforces(can.GetGuides(), g)
 	case logprobs:
 		return !can.GetSampledLogprobs() || !changesProbabilities(s)
 	default:

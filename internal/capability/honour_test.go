@@ -23,7 +23,7 @@ func TestGuideThatAnEngineDoesNotEnforceIsMissing(t *testing.T) {
 		llmv1.GuideSupport_GUIDE_SUPPORT_SCHEMA:      {schema, may},
 		llmv1.GuideSupport_GUIDE_SUPPORT_FORMS:       {schema, around, two, free, may, parts},
 	} {
-		can := &llmv1.Capabilities{Sampling: []string{"guide"}, Guides: support}
+		can := &llmv1.Capabilities{Sampling: []string{"guide"}, Guides: support, GuideFields: capability.GuideFields()}
 		for _, g := range []*llmv1.Guide{schema, around, two, free, may, parts} {
 			missing := capability.Missing(&llmv1.Sampling{Guide: g}, can)
 			if slices.Contains(enforced, g) != (len(missing) == 0) {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/internal/capability"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -90,7 +91,13 @@ func one[T any](ctx context.Context, f *Fleet, ask func(context.Context, *peer) 
 
 // Tokenize converts a text or a conversation to token ids.
 func (f *Fleet) Tokenize(ctx context.Context, req *chatv1.TokenizeRequest) (*chatv1.TokenizeResponse, error) {
-	return one(ctx, f, func(ctx context.Context, p *peer) (*chatv1.TokenizeResponse, error) { return p.chat.Tokenize(ctx, req) })
+	return one(ctx, f, func(ctx context.Context, p *peer) (*chatv1.TokenizeResponse, error) {
+		resp, err := p.chat.Tokenize(ctx, req)
+		if field := capability.Unknown(capability.TokenizeFields(req), resp.GetKnownFields()); err == nil && field != "" {
+			return nil, earlier(p.name, field)
+		}
+		return resp, err
+	})
 }
 
 // Detokenize converts token ids to text.

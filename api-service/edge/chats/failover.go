@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/internal/capability"
 	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -210,11 +211,15 @@ func elsewhere(err error) bool {
 }
 
 // deliver passes on the part of an item that was not delivered before. It reports false if the
-// reader has left the loop.
+// reader has left the loop, or p does not know the request.
 func (c *failover) deliver(ctx context.Context, p *peer, out *chatv1.GenerateResponse) bool {
 	switch m := out.GetMessage().(type) {
 	case *chatv1.GenerateResponse_Started:
 		c.name = cmp.Or(m.Started.GetChatService(), p.name)
+		if field := capability.Unknown(capability.ChatFields(c.original), m.Started.GetKnownFields()); field != "" {
+			c.failed = earlier(c.name, field)
+			return false
+		}
 		switch {
 		case !c.begun:
 			c.begun = true
@@ -253,6 +258,11 @@ func (c *failover) deliver(ctx context.Context, p *peer, out *chatv1.GenerateRes
 		c.count(m.ChoiceEnd.GetChoice(), m.ChoiceEnd.GetTokens())
 	}
 	return c.yield(out, nil)
+}
+
+// earlier returns the error of a chat-service whose release does not know a field of the request.
+func earlier(chatService, field string) error {
+	return streamerr.New(streamerr.Unavailable, "%s is of an earlier release, which does not know %s: upgrade chat-services before api-services", chatService, field)
 }
 
 // choice returns the delivered part of a choice. If number is out of range, it returns that of the

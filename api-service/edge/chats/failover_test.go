@@ -320,3 +320,26 @@ func TestRestartedAnswerIsResumedFromTheRestart(t *testing.T) {
 		t.Errorf("%q", said)
 	}
 }
+
+// TestChatServiceOfAnEarlierReleaseGetsNoRequestThatItWouldMisread: it ignores continue_message, and would
+// begin a new turn.
+func TestChatServiceOfAnEarlierReleaseGetsNoRequestThatItWouldMisread(t *testing.T) {
+	a, b := serve(t, "chat-service/0", "127.0.0.1:0"), serve(t, "chat-service/1", "127.0.0.1:0")
+	f := still(t, a, b)
+	a.ignores.Store(true)
+	for range 4 {
+		l := ask(t, f, &chatv1.ChatRequest{Model: "short", ContinueMessage: true}).started(t)
+		polltest.Receive(t, "the stream ends", l.over)
+		if l.err != nil || l.text != "0 1 2 " {
+			t.Errorf("%q, %v", l.text, l.err)
+		}
+	}
+	b.ignores.Store(true)
+	l := ask(t, f, &chatv1.ChatRequest{ContinueMessage: true})
+	polltest.Receive(t, "the stream is refused", l.over)
+	if e := streamerr.As(l.err); e.Reason != streamerr.Unavailable || !strings.Contains(e.Text(), "of an earlier release, which does not know continue_message") {
+		t.Error(l.err)
+	}
+	polltest.Eventually(t, "the chat-services have stopped", func() bool { return a.live.Load()+b.live.Load() == 0 })
+	ask(t, f, &chatv1.ChatRequest{Model: "short"}).counts(t) // others are served
+}

@@ -13,6 +13,7 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/internal/capability"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -35,6 +36,7 @@ type service struct {
 	drain   chan struct{}                   // closed to fail the streams
 	fail    atomic.Pointer[streamerr.Error] // the error that drain fails streams with
 	old     atomic.Bool                     // reports no ids of requests with several choices
+	ignores atomic.Bool                     // does not know the fields of later releases
 }
 
 func (s *service) Generate(st grpc.BidiStreamingServer[chatv1.GenerateRequest, chatv1.GenerateResponse]) error {
@@ -58,7 +60,11 @@ func (s *service) generate(ctx context.Context, req *chatv1.ChatRequest) iter.Se
 			yield(nil, streamerr.InvalidParam("tell_ids", "not for several choices"))
 			return
 		}
-		if !yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &llmv1.Started{}}}, nil) {
+		started := &llmv1.Started{}
+		if !s.ignores.Load() {
+			started.KnownFields = capability.ChatFields(req)
+		}
+		if !yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: started}}, nil) {
 			return
 		}
 		s.count(ctx, req, yield)

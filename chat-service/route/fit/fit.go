@@ -73,6 +73,9 @@ func MayMove(req *workerv1.TokenRequest, info *llmv1.WorkerInfo) bool {
 		return false
 	}
 	s := req.GetSampling()
+	if capability.KnownGuide(info.GetCapabilities(), s.GetGuide()) != s.GetGuide() {
+		return false // the answer so far may have the part of the guide that this worker does not get
+	}
 	exact := s != nil && s.Seed != nil || s.GetFrequencyPenalty() != 0 || s.GetPresencePenalty() != 0 || s.GetGuide() != nil
 	return info.GetContinues() || info.GetResumes() && !exact
 }
@@ -108,6 +111,17 @@ func Seeded(sampling *llmv1.Sampling) *llmv1.Sampling {
 	}
 	sampling.Seed = new(uint64(rand.Int32()))
 	return sampling
+}
+
+// Guided returns the sampling with the guide that a worker knows.
+func Guided(s *llmv1.Sampling, info *llmv1.WorkerInfo) *llmv1.Sampling {
+	known := capability.KnownGuide(info.GetCapabilities(), s.GetGuide())
+	if known == s.GetGuide() {
+		return s
+	}
+	s = proto.CloneOf(s)
+	s.Guide = known
+	return s
 }
 
 // Limited returns sampling with this max_tokens. Without max_tokens a worker would use its whole

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/internal/capability"
 	"github.com/whence-dev/whence/llm-worker/sample"
 )
 
@@ -97,6 +98,6 @@ func (r *Row) Sampling(reported ...string) []string {
 func (r *Row) Capabilities(reported ...string) *llmv1.Capabilities {
 	return &llmv1.Capabilities{
 		Prompt: llmv1.Form_FORM_TOKEN_IDS, Answer: llmv1.Form_FORM_TOKEN_IDS, Sampling: r.Sampling(reported...), Upstream: r.Upstream,
-		Guides: r.Guides, SampledLogprobs: r.SampledLogprobs,
+		Guides: r.Guides, GuideFields: capability.GuideFields(), SampledLogprobs: r.SampledLogprobs,
 	}
 }

@@ -1370,6 +1370,7 @@ type TokenizeResponse struct {
 	Ids           []int64  `thrift:"ids,1" frugal:"1,default,list<i64>" json:"ids"`
 	Strings       []string `thrift:"strings,2" frugal:"2,default,list<string>" json:"strings"`
 	ContextLength int64    `thrift:"context_length,3" frugal:"3,default,i64" json:"context_length"`
+	KnownFields   []string `thrift:"known_fields,4" frugal:"4,default,list<string>" json:"known_fields"`
 }
 
 func NewTokenizeResponse() *TokenizeResponse {
@@ -1391,6 +1392,10 @@ func (p *TokenizeResponse) GetContextLength() (v int64) {
 	return p.ContextLength
 }
 
+func (p *TokenizeResponse) GetKnownFields() (v []string) {
+	return p.KnownFields
+}
+
 func (p *TokenizeResponse) String() string {
 	if p == nil {
 		return "<nil>"
@@ -1402,6 +1407,7 @@ var fieldIDToName_TokenizeResponse = map[int16]string{
 	1: "ids",
 	2: "strings",
 	3: "context_length",
+	4: "known_fields",
 }
 
 type DetokenizeRequest struct {

@@ -749,6 +749,7 @@ type Started struct {
 	Prompts      []*PromptTokens `thrift:"prompts,6" frugal:"6,default,list<PromptTokens>" json:"prompts"`
 	ChatService  string          `thrift:"chat_service,7" frugal:"7,default,string" json:"chat_service"`
 	Estimated    bool            `thrift:"estimated,8" frugal:"8,default,bool" json:"estimated"`
+	KnownFields  []string        `thrift:"known_fields,9" frugal:"9,default,list<string>" json:"known_fields"`
 }
 
 func NewStarted() *Started {
@@ -790,6 +791,10 @@ func (p *Started) GetEstimated() (v bool) {
 	return p.Estimated
 }
 
+func (p *Started) GetKnownFields() (v []string) {
+	return p.KnownFields
+}
+
 func (p *Started) String() string {
 	if p == nil {
 		return "<nil>"
@@ -806,6 +811,7 @@ var fieldIDToName_Started = map[int16]string{
 	6: "prompts",
 	7: "chat_service",
 	8: "estimated",
+	9: "known_fields",
 }
 
 type PromptTokens struct {
@@ -1216,6 +1222,7 @@ type Capabilities struct {
 	Images          ImageInput   `thrift:"images,6" frugal:"6,default,ImageInput" json:"images"`
 	Guides          GuideSupport `thrift:"guides,7" frugal:"7,default,GuideSupport" json:"guides"`
 	SampledLogprobs bool         `thrift:"sampled_logprobs,8" frugal:"8,default,bool" json:"sampled_logprobs"`
+	GuideFields     []string     `thrift:"guide_fields,9" frugal:"9,default,list<string>" json:"guide_fields"`
 }
 
 func NewCapabilities() *Capabilities {
@@ -1257,6 +1264,10 @@ func (p *Capabilities) GetSampledLogprobs() (v bool) {
 	return p.SampledLogprobs
 }
 
+func (p *Capabilities) GetGuideFields() (v []string) {
+	return p.GuideFields
+}
+
 func (p *Capabilities) String() string {
 	if p == nil {
 		return "<nil>"
@@ -1273,6 +1284,7 @@ var fieldIDToName_Capabilities = map[int16]string{
 	6: "images",
 	7: "guides",
 	8: "sampled_logprobs",
+	9: "guide_fields",
 }
 
 type Load struct {

@@ -1967,6 +1967,8 @@ type TokenizeResponse struct {
 	Strings []string `protobuf:"bytes,2,rep,name=strings,proto3" json:"strings,omitempty"`
 	// The maximum number of tokens of prompt and answer together.
 	ContextLength uint32 `protobuf:"varint,3,opt,name=context_length,json=contextLength,proto3" json:"context_length,omitempty"`
+	// As Started.known_fields.
+	KnownFields   []string `protobuf:"bytes,4,rep,name=known_fields,json=knownFields,proto3" json:"known_fields,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2020,6 +2022,13 @@ func (x *TokenizeResponse) GetContextLength() uint32 {
 		return x.ContextLength
 	}
 	return 0
+}
+
+func (x *TokenizeResponse) GetKnownFields() []string {
+	if x != nil {
+		return x.KnownFields
+	}
+	return nil
 }
 
 // DetokenizeRequest asks for a text.
@@ -3827,11 +3836,12 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"toolChoice\x12-\n" +
 	"\x12template_variables\x18\t \x01(\tR\x11templateVariables\x12)\n" +
 	"\x10continue_message\x18\n" +
-	" \x01(\bR\x0fcontinueMessage\"e\n" +
+	" \x01(\bR\x0fcontinueMessage\"\x88\x01\n" +
 	"\x10TokenizeResponse\x12\x10\n" +
 	"\x03ids\x18\x01 \x03(\rR\x03ids\x12\x18\n" +
 	"\astrings\x18\x02 \x03(\tR\astrings\x12%\n" +
-	"\x0econtext_length\x18\x03 \x01(\rR\rcontextLength\";\n" +
+	"\x0econtext_length\x18\x03 \x01(\rR\rcontextLength\x12!\n" +
+	"\fknown_fields\x18\x04 \x03(\tR\vknownFields\";\n" +
 	"\x11DetokenizeRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x10\n" +
 	"\x03ids\x18\x02 \x03(\rR\x03ids\"(\n" +

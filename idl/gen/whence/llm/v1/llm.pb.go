@@ -908,7 +908,10 @@ type Started struct {
 	// The chat-service that answers.
 	ChatService string `protobuf:"bytes,7,opt,name=chat_service,json=chatService,proto3" json:"chat_service,omitempty"`
 	// Whether prompt_tokens is an estimate, because only the server that generates can count them.
-	Estimated     bool `protobuf:"varint,8,opt,name=estimated,proto3" json:"estimated,omitempty"`
+	Estimated bool `protobuf:"varint,8,opt,name=estimated,proto3" json:"estimated,omitempty"`
+	// The fields of the request that chat-services of earlier releases ignore although they change the
+	// prompt, such as "continue_message". A caller that has set another such field must stop the stream.
+	KnownFields   []string `protobuf:"bytes,9,rep,name=known_fields,json=knownFields,proto3" json:"known_fields,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -997,6 +1000,13 @@ func (x *Started) GetEstimated() bool {
 		return x.Estimated
 	}
 	return false
+}
+
+func (x *Started) GetKnownFields() []string {
+	if x != nil {
+		return x.KnownFields
+	}
+	return nil
 }
 
 // PromptTokens are the tokens of a prompt.
@@ -1586,8 +1596,12 @@ type Capabilities struct {
 	// Whether log-probabilities are computed after the other fields of Sampling are applied. Sampling
 	// wants the model's own, so such an engine honours logprobs only beside fields that change none.
 	SampledLogprobs bool `protobuf:"varint,8,opt,name=sampled_logprobs,json=sampledLogprobs,proto3" json:"sampled_logprobs,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The fields of Guide and GuideForm that workers of earlier releases ignore, and this one does not,
+	// such as "pattern". A guide with another such field is not honoured, except that a worker without
+	// "free_from" gets the guide without its first part.
+	GuideFields   []string `protobuf:"bytes,9,rep,name=guide_fields,json=guideFields,proto3" json:"guide_fields,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Capabilities) Reset() {
@@ -1674,6 +1688,13 @@ func (x *Capabilities) GetSampledLogprobs() bool {
 		return x.SampledLogprobs
 	}
 	return false
+}
+
+func (x *Capabilities) GetGuideFields() []string {
+	if x != nil {
+		return x.GuideFields
+	}
+	return nil
 }
 
 // Load is how busy a worker is now.
@@ -1854,7 +1875,7 @@ const file_whence_llm_v1_llm_proto_rawDesc = "" +
 	"\x04tier\x18\x03 \x01(\x0e2\x13.whence.llm.v1.TierR\x04tier\x12\x14\n" +
 	"\x05owner\x18\x04 \x01(\tR\x05owner\x12\x10\n" +
 	"\x03key\x18\x05 \x01(\tR\x03key\x12\x14\n" +
-	"\x05whole\x18\x06 \x01(\tR\x05whole\"\x96\x02\n" +
+	"\x05whole\x18\x06 \x01(\tR\x05whole\"\xb9\x02\n" +
 	"\aStarted\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12#\n" +
@@ -1863,7 +1884,8 @@ const file_whence_llm_v1_llm_proto_rawDesc = "" +
 	"\x06worker\x18\x05 \x01(\tR\x06worker\x125\n" +
 	"\aprompts\x18\x06 \x03(\v2\x1b.whence.llm.v1.PromptTokensR\aprompts\x12!\n" +
 	"\fchat_service\x18\a \x01(\tR\vchatService\x12\x1c\n" +
-	"\testimated\x18\b \x01(\bR\testimated\" \n" +
+	"\testimated\x18\b \x01(\bR\testimated\x12!\n" +
+	"\fknown_fields\x18\t \x03(\tR\vknownFields\" \n" +
 	"\fPromptTokens\x12\x10\n" +
 	"\x03ids\x18\x01 \x03(\rR\x03ids\"\xb7\x02\n" +
 	"\x03End\x120\n" +
@@ -1915,7 +1937,7 @@ const file_whence_llm_v1_llm_proto_rawDesc = "" +
 	"\tkv_events\x18\f \x01(\bR\bkvEvents\x12'\n" +
 	"\x04role\x18\x13 \x01(\x0e2\x13.whence.llm.v1.RoleR\x04role\x12\x18\n" +
 	"\aproblem\x18\x14 \x01(\tR\aproblem\x12\x16\n" +
-	"\x06server\x18\x15 \x01(\tR\x06serverJ\x04\b\r\x10\x0eJ\x04\b\x0f\x10\x10J\x04\b\x10\x10\x11\"\xcf\x02\n" +
+	"\x06server\x18\x15 \x01(\tR\x06serverJ\x04\b\r\x10\x0eJ\x04\b\x0f\x10\x10J\x04\b\x10\x10\x11\"\xf2\x02\n" +
 	"\fCapabilities\x12+\n" +
 	"\x06prompt\x18\x01 \x01(\x0e2\x13.whence.llm.v1.FormR\x06prompt\x12+\n" +
 	"\x06answer\x18\x02 \x01(\x0e2\x13.whence.llm.v1.FormR\x06answer\x12\x1a\n" +
@@ -1924,7 +1946,8 @@ const file_whence_llm_v1_llm_proto_rawDesc = "" +
 	"\badapters\x18\x05 \x01(\bR\badapters\x121\n" +
 	"\x06images\x18\x06 \x01(\x0e2\x19.whence.llm.v1.ImageInputR\x06images\x123\n" +
 	"\x06guides\x18\a \x01(\x0e2\x1b.whence.llm.v1.GuideSupportR\x06guides\x12)\n" +
-	"\x10sampled_logprobs\x18\b \x01(\bR\x0fsampledLogprobs\"\x97\x02\n" +
+	"\x10sampled_logprobs\x18\b \x01(\bR\x0fsampledLogprobs\x12!\n" +
+	"\fguide_fields\x18\t \x03(\tR\vguideFields\"\x97\x02\n" +
 	"\x04Load\x12\x18\n" +
 	"\arunning\x18\x01 \x01(\rR\arunning\x12\x16\n" +
 	"\x06queued\x18\x02 \x01(\rR\x06queued\x12\x1f\n" +
