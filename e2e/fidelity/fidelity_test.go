@@ -49,6 +49,24 @@ func TestTokenizersOfPublishedModelsMatchTheRustLibrary(t *testing.T) {
 	}
 }
 
+func TestTrainedTokenizersMatchTheRustLibrary(t *testing.T) {
+	tier.Full(t)
+	need(t, "node", "--version")
+	if !hasPrograms(installed) {
+		t.Skip("scripts/fidelity could not install the programs")
+	}
+	rows, err := compareTrained(t.Context(), installed, shortStrings, shortSeed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) < 10 {
+		t.Errorf("%d tokenizers are compared", len(rows))
+	}
+	for _, row := range rows {
+		report(t, row)
+	}
+}
+
 func TestExpressionsSplitLikeTheRustLibrarys(t *testing.T) {
 	tier.Full(t)
 	need(t, "node", "--version")

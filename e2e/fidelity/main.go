@@ -2,7 +2,7 @@
 // files of published models: the Rust library "tokenizers", and Jinja2 in the setup of
 // transformers. It prints tables and the differences.
 //
-//	fidelity [FLAGS] [tokenizer] [patterns] [files] [templates] [stream] [speed]
+//	fidelity [FLAGS] [tokenizer] [trained] [patterns] [files] [templates] [stream] [speed]
 //
 // compares all of them by default; the reference of stream is Whence's own engine. The status is 1
 // if there is a difference. The models and references are not in the repository: scripts/fidelity
@@ -44,7 +44,7 @@ func main() {
 	flag.Parse()
 	parts := flag.Args()
 	if len(parts) == 0 {
-		parts = []string{"tokenizer", "patterns", "files", "templates", "stream", "speed"}
+		parts = []string{"tokenizer", "trained", "patterns", "files", "templates", "stream", "speed"}
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := c.run(ctx, os.Stdout, parts)
@@ -58,11 +58,11 @@ func main() {
 // run prints the table of each part. A difference in any of them is an error.
 func (c *comparison) run(ctx context.Context, out io.Writer, parts []string) error {
 	known := map[string]func(context.Context) (table string, differs bool, err error){
-		"tokenizer": c.tokenizers, "patterns": c.patterns, "files": c.files, "templates": c.templates, "stream": c.streams, "speed": c.speed,
+		"tokenizer": c.tokenizers, "trained": c.trained, "patterns": c.patterns, "files": c.files, "templates": c.templates, "stream": c.streams, "speed": c.speed,
 	}
 	for _, part := range parts {
 		if known[part] == nil {
-			return fmt.Errorf("unknown part %q; the parts are tokenizer, patterns, files, templates, stream and speed", part)
+			return fmt.Errorf("unknown part %q; the parts are tokenizer, trained, patterns, files, templates, stream and speed", part)
 		}
 	}
 	differs := false
@@ -91,7 +91,19 @@ func (c *comparison) tokenizers(ctx context.Context) (string, bool, error) {
 		}
 		rows = append(rows, row)
 	}
-	return tokenizerTable(rows), differences(rows) != "", nil
+	return tokenizerTable(rows) + fmt.Sprintf("\n%d tokenizers of published models were compared.\n", len(rows)) + differences(rows), differences(rows) != "", nil
+}
+
+// trained says so if the programs that train tokenizers are not installed.
+func (c *comparison) trained(ctx context.Context) (string, bool, error) {
+	if !hasPrograms(c.packages) {
+		return "trained: not compared: tokenizers and sentencepiece cannot be installed from PyPI\n", false, nil
+	}
+	rows, err := compareTrained(ctx, c.packages, c.strings, c.seed)
+	if err != nil {
+		return "", false, err
+	}
+	return tokenizerTable(rows) + differences(rows), differences(rows) != "", nil
 }
 
 func (c *comparison) patterns(ctx context.Context) (string, bool, error) {

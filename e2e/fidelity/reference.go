@@ -18,6 +18,8 @@ var (
 	patternsScript string
 	//go:embed files.py
 	filesScript string
+	//go:embed trained.py
+	trainedScript string
 	//go:embed templates.py
 	templatesScript string
 	//go:embed speed.mjs

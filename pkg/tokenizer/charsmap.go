@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/whence-dev/whence/pkg/tokenizer/pattern"
 )
 
 // A charsmap is the normalization of a SentencePiece model: a double-array trie maps texts to
@@ -59,6 +61,70 @@ func (c *charsmap) longest(s string) (replacement string, n int) {
 		n = i + 1
 	}
 	return replacement, n
+}
+
+// shortest returns the replacement of the shortest text of the trie with which s begins.
+func (c *charsmap) shortest(s string) (replacement string, ok bool) {
+	for n := range min(len(s), maxLiteral) {
+		if replacement, size := c.longest(s[:n+1]); size > 0 {
+			return replacement, true
+		}
+	}
+	return "", false
+}
+
+// maxCluster is the length in bytes from which on a grapheme cluster is normalized by characters.
+const maxCluster = 6
+
+// newPrecompiled returns the normalizer Precompiled, which is the normalization of a SentencePiece model
+// as the Rust library has it: a grapheme cluster, or else each of its characters, is replaced by the
+// replacement of the shortest text with which it begins.
+func newPrecompiled(c *component) (normalizer, error) {
+	var opt struct {
+		Charsmap []byte `json:"precompiled_charsmap"`
+	}
+	if err := c.options(&opt); err != nil {
+		return nil, err
+	}
+	m, err := readCharsmap(opt.Charsmap)
+	if err != nil {
+		return nil, c.fail(err)
+	}
+	if !utf8.ValidString(m.replacements) {
+		return nil, c.fail(errCharsmap)
+	}
+	return func(p piece) (piece, error) {
+		text, err := m.clusters(p.text)
+		return piece{text, p.first}, err
+	}, nil
+}
+
+// clusters replaces the grapheme clusters of s.
+func (c *charsmap) clusters(s string) (string, error) {
+	var out strings.Builder
+	out.Grow(len(s))
+	for s != "" {
+		if out.Len() > maxText {
+			return "", errLong
+		}
+		n := pattern.Cluster(s)
+		cluster := s[:n]
+		s = s[n:]
+		if n < maxCluster {
+			if replacement, ok := c.shortest(cluster); ok {
+				out.WriteString(replacement)
+				continue
+			}
+		}
+		for _, r := range cluster {
+			char := string(r)
+			if replacement, ok := c.shortest(char); ok {
+				char = replacement
+			}
+			out.WriteString(char)
+		}
+	}
+	return out.String(), nil
 }
 
 // A spmNormalizer rewrites a text as a SentencePiece model does.

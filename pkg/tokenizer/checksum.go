@@ -39,7 +39,7 @@ func (s *Source) Checksum() (string, error) {
 	}
 	sum := sha256.New()
 	d := digest{bufio.NewWriter(sum)} // most writes are a few bytes long
-	d.vocabulary(f.Model.Vocab)
+	d.vocabulary(f.Model.Vocab.ids)
 	d.number(uint64(len(f.Model.Merges)))
 	for _, m := range f.Model.Merges {
 		d.text(m[0])
@@ -97,7 +97,7 @@ type entry struct {
 	text string
 }
 
-func (d digest) vocabulary(v vocabulary) {
+func (d digest) vocabulary(v map[string]uint32) {
 	all := make([]entry, 0, len(v))
 	for text, id := range v {
 		all = append(all, entry{id, text})

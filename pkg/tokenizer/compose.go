@@ -9,7 +9,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// compose returns a normalizer to form. decomposed is the form of the decomposition.
+// compose returns a normalizer to form. decomposed is the form of the decomposition, and form itself if
+// characters stay decomposed.
 //
 // golang.org/x/text uses the stream-safe format: it inserts U+034F into a run of more than 30
 // marks. The Rust library does not, so texts with long runs of marks take a separate path. Also,
@@ -18,7 +19,7 @@ import (
 func compose(form, decomposed norm.Form) func(piece) piece {
 	known := func(s string) string {
 		if longMarks(s) {
-			return composeLong(s, decomposed)
+			return composeLong(s, form, decomposed)
 		}
 		return form.String(s)
 	}
@@ -62,8 +63,9 @@ func isMark(r rune) bool {
 	return unicode.Is(unicode.M, r) || 0x1161 <= r && r <= 0x1175 || 0x11A8 <= r && r <= 0x11C2 || r == 'ﾞ' || r == 'ﾟ'
 }
 
-// composeLong implements UAX #15: it decomposes, sorts marks into canonical order, and composes.
-func composeLong(s string, decomposed norm.Form) string {
+// composeLong implements UAX #15: it decomposes, sorts marks into canonical order, and composes unless
+// form is the decomposition.
+func composeLong(s string, form, decomposed norm.Form) string {
 	type char struct {
 		r   rune
 		ccc uint8
@@ -88,7 +90,7 @@ func composeLong(s string, decomposed norm.Form) string {
 	starter := -1    // the index of the character that may compose with the next character
 	last := uint8(0) // the combining class of the last character after the starter
 	for _, c := range chars {
-		if starter >= 0 && (last == 0 || last < c.ccc) {
+		if form != decomposed && starter >= 0 && (last == 0 || last < c.ccc) {
 			if joined, ok := primary(out[starter], c.r); ok {
 				out[starter] = joined
 				continue

@@ -49,17 +49,38 @@ type modelFile struct {
 	FuseUnk       bool   `json:"fuse_unk"`
 	ByteFallback  bool   `json:"byte_fallback"`
 	IgnoreMerges  bool   `json:"ignore_merges"`
+	UnkID         *int   `json:"unk_id"`
+	MaxChars      *int   `json:"max_input_chars_per_word"`
 
 	ranks []uint32 // instead of Merges, in files of other formats
 }
 
 // build makes the model. byteLevel reports that its words are bytes.
-func (f *modelFile) build(byteLevel bool) (*bpe.Model, error) {
+func (f *modelFile) build(byteLevel bool) (model, error) {
+	scored := f.Type == "Unigram"
 	switch {
+	case f.Type == "Unigram" || f.Type == "WordPiece":
 	case f.Type != "BPE" && (f.Type != "" || f.Merges == nil): // old files omit the type
 		return nil, fmt.Errorf("type %q is not supported", f.Type)
-	case f.Vocab == nil:
+	}
+	switch {
+	case f.Vocab.ids == nil:
 		return nil, errors.New("no vocabulary")
+	case scored != (f.Vocab.scored != nil):
+		return nil, fmt.Errorf("the vocabulary of a model of type %q has another form", f.Type)
+	case f.Type == "BPE" || f.Type == "":
+		return f.bpe(byteLevel)
+	case byteLevel:
+		return nil, fmt.Errorf("a model of type %q behind ByteLevel is not supported", f.Type)
+	case scored:
+		return newUnigram(f.Vocab.scored, f.UnkID, f.ByteFallback)
+	default:
+		return newWordPiece(f)
+	}
+}
+
+func (f *modelFile) bpe(byteLevel bool) (*bpe.Model, error) {
+	switch {
 	case f.Dropout != nil && *f.Dropout != 0:
 		return nil, errors.New("dropout is not supported: the same text would not have the same ids")
 	case f.SubwordPrefix != "":
@@ -68,7 +89,7 @@ func (f *modelFile) build(byteLevel bool) (*bpe.Model, error) {
 		return nil, fmt.Errorf("end_of_word_suffix %q is not supported", f.WordSuffix)
 	}
 	return bpe.New(bpe.Options{
-		Vocab:        f.Vocab,
+		Vocab:        f.Vocab.ids,
 		Merges:       f.Merges,
 		Ranks:        f.ranks,
 		ByteLevel:    byteLevel,
@@ -90,15 +111,10 @@ func Load(data []byte) (*Tokenizer, error) {
 
 func newSource(data []byte) (*Source, error) {
 	s := &Source{name: jsonFile, file: new(tokenizerFile)}
-	err := json.Unmarshal(data, s.file)
-	if err == nil {
-		return s, nil
+	if err := json.Unmarshal(data, s.file); err != nil {
+		return nil, fmt.Errorf("%s: %w", s.name, err)
 	}
-	var kind struct{ Model struct{ Type string } } // vocabularies of other models have another form
-	if json.Unmarshal(data, &kind) == nil && kind.Model.Type != "" && kind.Model.Type != "BPE" {
-		err = fmt.Errorf("model: type %q is not supported", kind.Model.Type)
-	}
-	return nil, fmt.Errorf("%s: %w", s.name, err)
+	return s, nil
 }
 
 func build(f *tokenizerFile) (*Tokenizer, error) {
@@ -144,7 +160,7 @@ func build(f *tokenizerFile) (*Tokenizer, error) {
 	if t.spelling, err = newSpelling(f.Decoder, tokens, size); err != nil {
 		return nil, fmt.Errorf("decoder: %w", err)
 	}
-	t.spelling.markSpecial(f.Added)
+	t.spelling.markSpecial(f.Added, f.Model.Vocab.scored)
 	return t, nil
 }
 
@@ -152,7 +168,7 @@ func build(f *tokenizerFile) (*Tokenizer, error) {
 // tokenizer.json, a token that the vocabulary contains keeps its id there, whatever added_tokens says.
 func (f *tokenizerFile) tokens() (tokens map[uint32]string, size int, err error) {
 	vocab, added := f.Model.Vocab, f.Added
-	tokens = make(map[uint32]string, len(vocab)+len(added))
+	tokens = make(map[uint32]string, len(vocab.ids)+len(added))
 	place := func(content string, id uint32) error {
 		if id > maxID {
 			return fmt.Errorf("id %d of token %q is larger than %d", id, content, maxID)
@@ -164,14 +180,17 @@ func (f *tokenizerFile) tokens() (tokens map[uint32]string, size int, err error)
 		size = max(size, int(id)+1)
 		return nil
 	}
-	for content, id := range vocab {
+	for content, id := range vocab.ids {
 		if err := place(content, id); err != nil {
 			return nil, 0, fmt.Errorf("model: %w", err)
 		}
 	}
+	for id, token := range vocab.scored { // an equal token may follow, whose id is the one above
+		tokens[uint32(id)] = token.text
+	}
 	for i := range added {
 		token := &added[i]
-		if id, ok := vocab[token.Content]; ok && (f.conversion == nil || !f.conversion.separated) {
+		if id, ok := vocab.ids[token.Content]; ok && (f.conversion == nil || !f.conversion.separated) {
 			token.ID = &id
 		}
 		if token.ID == nil {

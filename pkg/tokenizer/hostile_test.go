@@ -34,7 +34,7 @@ func TestHostileTextTakesLittleTime(t *testing.T) {
 	for name, text := range hostile {
 		expectFast(t, name, whole, text)
 	}
-	for _, file := range []string{"fallback", "unfused", "capitals", "three", "digits", "plain"} {
+	for _, file := range []string{"fallback", "unfused", "capitals", "three", "digits", "plain", "bert", "delimited", "unigram", "listed"} {
 		tok := loadFile(t, filepath.Join("testdata", file+".json"))
 		for name, text := range hostile {
 			expectFast(t, name+" with "+file, tok, strings.ToValidUTF8(text[:len(text)/4], ""))

@@ -68,6 +68,18 @@ func newNormalizerStep(c *component) (normalizer, error) {
 		return always(compose(norm.NFC, norm.NFD)), nil
 	case "NFKC":
 		return always(compose(norm.NFKC, norm.NFKD)), nil
+	case "NFD":
+		return always(compose(norm.NFD, norm.NFD)), nil
+	case "NFKD":
+		return always(compose(norm.NFKD, norm.NFKD)), nil
+	case "Nmt":
+		return always(nmt), nil
+	case "StripAccents":
+		return always(func(p piece) piece { return p.without(pattern.IsMark) }), nil
+	case "BertNormalizer":
+		return newBert(c)
+	case "Precompiled":
+		return newPrecompiled(c)
 	case "Lowercase":
 		return always(func(p piece) piece { return piece{lower(p.text), p.first} }), nil
 	case "Prepend":

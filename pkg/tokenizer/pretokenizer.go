@@ -86,6 +86,20 @@ func newPreTokenizer(c *component) ([]preTokenizer, error) {
 		return []preTokenizer{splitter{pattern: pattern.Char(pattern.IsPunctuation), behavior: opt.Behavior}}, nil
 	case "WhitespaceSplit":
 		return []preTokenizer{splitter{pattern: pattern.Char(unicode.IsSpace), behavior: removed}}, nil
+	case "CharDelimiterSplit":
+		var opt struct{ Delimiter string }
+		if err := c.options(&opt); err != nil {
+			return nil, err
+		}
+		if utf8.RuneCountInString(opt.Delimiter) != 1 {
+			return nil, c.fail(fmt.Errorf("delimiter %q is not one character", opt.Delimiter))
+		}
+		return []preTokenizer{splitter{pattern: pattern.Literal(opt.Delimiter), behavior: removed}}, nil
+	case "BertPreTokenizer":
+		return []preTokenizer{
+			splitter{pattern: pattern.Char(unicode.IsSpace), behavior: removed},
+			splitter{pattern: pattern.Char(pattern.IsPunctuation), behavior: isolated},
+		}, nil
 	case "Whitespace":
 		return []preTokenizer{splitter{pattern: pattern.Words, behavior: removed, invert: true}}, nil
 	case "Metaspace":

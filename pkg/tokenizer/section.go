@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -72,27 +73,98 @@ func (s *section) id() (uint32, error) {
 	return uint32(id), nil
 }
 
-// A vocabulary maps tokens to ids. The last of equal tokens wins.
-type vocabulary map[string]uint32
+// score reads a number as the Rust library's JSON parser does, which rounds twice: the digits to a
+// float64, and the quotient by a power of ten. Scores decide between equal sums.
+func (s *section) score() (float64, error) {
+	s.next()
+	start := s.at
+	for s.at < len(s.text) && s.text[s.at] != ']' && s.text[s.at] != ',' {
+		s.at++
+	}
+	text := strings.TrimSpace(s.text[start:s.at])
+	exact, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return 0, errors.New("the score is not a number")
+	}
+	digits, power := uint64(0), 0
+	mantissa, exponent, _ := strings.Cut(strings.ToLower(strings.TrimPrefix(text, "-")), "e")
+	whole, fraction, _ := strings.Cut(mantissa, ".")
+	for i, b := range []byte(whole + fraction) {
+		if digits > (math.MaxUint64-uint64(b-'0'))/10 {
+			return exact, nil // that many digits are never written
+		}
+		if digits = 10*digits + uint64(b-'0'); i >= len(whole) {
+			power--
+		}
+	}
+	if exponent != "" {
+		n, err := strconv.Atoi(exponent)
+		if err != nil {
+			return exact, nil //nolint:nilerr // the number is 0 or infinite
+		}
+		power += n
+	}
+	if power < -300 || power > 300 {
+		return exact, nil
+	}
+	score := float64(digits) * math.Pow10(max(power, 0)) / math.Pow10(max(-power, 0))
+	return math.Copysign(score, exact), nil
+}
 
-// UnmarshalJSON reads an object.
+// A vocabulary has the tokens of a model.
+type vocabulary struct {
+	ids    map[string]uint32 // the last of equal tokens wins
+	scored []scoredToken     // by id, in a vocabulary that lists its tokens with scores
+}
+
+type scoredToken struct {
+	text  string
+	score float64
+}
+
+// UnmarshalJSON reads an object of ids, or a list of tokens with scores.
 func (v *vocabulary) UnmarshalJSON(data []byte) error {
 	s := section{text: string(data)}
-	if !s.take('{') {
-		if s.text == "null" {
-			return nil
+	switch {
+	case s.take('{'):
+		v.ids = make(map[string]uint32, len(data)/24) // slightly more than most files need
+		for !s.take('}') {
+			token, err := s.word()
+			if err != nil {
+				return fmt.Errorf("vocabulary: %w", err)
+			}
+			if v.ids[token], err = s.id(); err != nil {
+				return fmt.Errorf("token %.40q: %w", token, err)
+			}
 		}
-		return errors.New("the vocabulary is not an object")
+		return nil
+	case s.take('['):
+		return v.list(&s)
+	case s.text == "null":
+		return nil
 	}
-	*v = make(vocabulary, len(data)/24) // slightly more than most files need
-	for !s.take('}') {
+	return errors.New("the vocabulary is neither an object nor a list")
+}
+
+func (v *vocabulary) list(s *section) error {
+	v.ids, v.scored = make(map[string]uint32, len(s.text)/32), []scoredToken{}
+	for id := 0; !s.take(']'); id++ {
+		if id > maxID || !s.take('[') {
+			return fmt.Errorf("token %d of the vocabulary is not a token and a score", id)
+		}
 		token, err := s.word()
 		if err != nil {
-			return fmt.Errorf("vocabulary: %w", err)
+			return fmt.Errorf("token %d of the vocabulary: %w", id, err)
 		}
-		if (*v)[token], err = s.id(); err != nil {
+		score, err := s.score()
+		if err != nil {
 			return fmt.Errorf("token %.40q: %w", token, err)
 		}
+		if !s.take(']') {
+			return fmt.Errorf("token %.40q has more than a score", token)
+		}
+		v.ids[token] = uint32(id)
+		v.scored = append(v.scored, scoredToken{token, score})
 	}
 	return nil
 }

@@ -203,7 +203,7 @@ func readSentencePiece(data []byte, config *tokenizerConfig) (*tokenizerFile, er
 
 // addPieces makes the vocabulary and the added tokens.
 func (f *tokenizerFile) addPieces(m *spmModel, config *tokenizerConfig, users *addedMatcher) error {
-	vocab := make(vocabulary, len(m.pieces))
+	vocab := make(map[string]uint32, len(m.pieces))
 	ranks := m.ranks()
 	var added []addedToken
 	for i, p := range m.pieces {
@@ -233,9 +233,9 @@ func (f *tokenizerFile) addPieces(m *spmModel, config *tokenizerConfig, users *a
 		}
 	}
 	f.Added = config.add(added)
-	f.Model.Vocab, f.Model.ranks = vocab, ranks
+	f.Model.Vocab.ids, f.Model.ranks = vocab, ranks
 	if m.kind == unigramModel {
-		u, err := newUnigram(m, ranks)
+		u, err := newPieces(m, ranks)
 		f.conversion.model = u
 		return err
 	}

@@ -141,7 +141,7 @@ func newByteFile(tokens map[uint32]string, expression string, added []addedToken
 	if err != nil {
 		return nil, err
 	}
-	m := &modelFile{Type: "BPE", Vocab: make(vocabulary, len(tokens)), IgnoreMerges: true}
+	m := &modelFile{Type: "BPE", Vocab: vocabulary{ids: make(map[string]uint32, len(tokens))}, IgnoreMerges: true}
 	var single [256]bool
 	top := uint32(0)
 	for id, token := range tokens {
@@ -149,10 +149,10 @@ func newByteFile(tokens map[uint32]string, expression string, added []addedToken
 			single[token[0]] = true
 		}
 		spelled := bpe.SpellBytes(token)
-		if other, twice := m.Vocab[spelled]; twice {
+		if other, twice := m.Vocab.ids[spelled]; twice {
 			return nil, fmt.Errorf("tokens %d and %d are both %.40q", min(id, other), max(id, other), token)
 		}
-		m.Vocab[spelled] = id
+		m.Vocab.ids[spelled] = id
 		top = max(top, id)
 	}
 	for b, ok := range single {

@@ -15,11 +15,11 @@ import (
 // depend on other tokens, and the remaining steps for a stream of tokens. It is immutable.
 //
 // The file describes a decoder as steps that each convert a list of tokens to another list. In all
-// BPE families, the list passes through the same phases, which are the phases of a spelling:
+// families, the list passes through the same phases, which are the phases of a spelling:
 //
-//	each token by itself:      Replace, Strip, Metaspace              (early)
+//	each token by itself:      Replace, Strip, Metaspace, WordPiece   (early)
 //	runs of byte tokens:       ByteFallback                           (fallback)
-//	each token by itself:      Replace, Strip, Metaspace              (late)
+//	each token by itself:      Replace, Strip, Metaspace, WordPiece   (late)
 //	all tokens, become one:    Fuse, or ByteLevel                     (bytes)
 //	that text:                 Strip, Metaspace, Replace of a String  (text)
 //
@@ -104,7 +104,7 @@ func newSpelling(c *component, tokens map[uint32]string, size int) (spelling, er
 			if err != nil {
 				return s, err
 			}
-			firstDiffers = firstDiffers || step.Type == "Metaspace"
+			firstDiffers = firstDiffers || step.Type == "Metaspace" || step.Type == "WordPiece"
 			if s.fallback {
 				s.late = append(s.late, one)
 			} else {
@@ -149,6 +149,8 @@ func newTokenStep(c *component) (tokenStep, error) {
 			return nil, err
 		}
 		return m.decode, nil
+	case "WordPiece":
+		return newWordPieceStep(c)
 	}
 	return nil, c.unsupported()
 }
@@ -188,10 +190,19 @@ func byteToken(token string) (byte, bool) {
 	return byte(b), err == nil
 }
 
-func (s *spelling) markSpecial(added []addedToken) {
+// markSpecial marks the special tokens, and those in listed with an equal text: a list may have a token
+// twice.
+func (s *spelling) markSpecial(added []addedToken, listed []scoredToken) {
+	texts := make(map[string]bool, len(added))
 	for _, token := range added {
 		if token.Special && token.Content != "" {
+			texts[token.Content] = true
 			s.tokens[*token.ID].flags |= special
+		}
+	}
+	for id, token := range listed {
+		if texts[token.text] {
+			s.tokens[id].flags |= special
 		}
 	}
 }

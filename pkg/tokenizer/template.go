@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 )
@@ -25,11 +26,15 @@ func newTemplate(c *component, size int) (template, error) {
 	for i := range steps {
 		switch steps[i].Type {
 		case "ByteLevel": // affects only offsets
-		case "TemplateProcessing":
+		case "TemplateProcessing", "BertProcessing", "RobertaProcessing":
 			if t != nil {
 				return nil, steps[i].fail(errors.New("there is more than one"))
 			}
-			if t, err = readTemplate(&steps[i], size); err != nil {
+			read := readTemplate
+			if steps[i].Type != "TemplateProcessing" {
+				read = readFrame
+			}
+			if t, err = read(&steps[i], size); err != nil {
 				return nil, steps[i].fail(err)
 			}
 		default:
@@ -38,6 +43,23 @@ func newTemplate(c *component, size int) (template, error) {
 	}
 	if t == nil {
 		t = template{{text: true}}
+	}
+	return t, nil
+}
+
+// readFrame reads a post-processor that puts the token cls before a text, and sep behind it.
+func readFrame(c *component, size int) (template, error) {
+	var opt struct{ Cls, Sep []json.RawMessage }
+	if err := c.options(&opt); err != nil {
+		return nil, err
+	}
+	t := template{{}, {text: true}, {}}
+	for at, token := range map[int][]json.RawMessage{0: opt.Cls, 2: opt.Sep} {
+		var id uint32
+		if len(token) != 2 || json.Unmarshal(token[1], &id) != nil || int64(id) >= int64(size) {
+			return nil, errors.New("cls or sep is not a token and its id")
+		}
+		t[at].ids = []uint32{id}
 	}
 	return t, nil
 }

@@ -2,8 +2,9 @@
 // tokenizer.json specifies, or a file of another format: tekken.json, a tiktoken file, or a
 // SentencePiece model.
 //
-// It supports the BPE families of the Hugging Face format: byte-level (Llama 3, Qwen, GPT-OSS,
-// DeepSeek) and SentencePiece with byte fallback (Llama 2, Mistral, Gemma). The reference is the
+// It supports these families of the Hugging Face format: BPE, byte-level (Llama 3, Qwen, GPT-OSS,
+// DeepSeek) and SentencePiece's with byte fallback (Llama 2, Mistral, Gemma), Unigram (T5, XLM-R) and
+// WordPiece (BERT). The reference is the
 // Rust library "tokenizers" 0.22: a Tokenizer returns the same ids for the same text, and the same
 // text for the same ids. testdata has the results of that library; scripts/goldens-tokenizer
 // regenerates them.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"unicode/utf8"
 
@@ -17,29 +16,28 @@ type model interface {
 	ID(token string) (uint32, bool)
 }
 
-// A unigram is a SentencePiece model that chooses the tokens with the greatest sum of scores. It is
-// immutable.
+// A unigram chooses the tokens with the greatest sum of scores. It is immutable. There are two kinds:
+// SentencePiece's, and that of a tokenizer.json, which is the Rust library's.
 type unigram struct {
-	pieces  []unigramPiece // sorted by text
-	firsts  [257]int32     // index of the first piece that begins with a byte, or with a greater one
+	pieces  lexicon
 	byText  map[string]uint32
-	bytes   [256]uint32 // byte tokens, if unknown characters become bytes
-	falls   bool
+	bytes   [256]uint32 // byte tokens, or bpe.None
+	falls   bool        // unknown characters become bytes
 	unknown uint32
-	penalty float32 // score of an unknown character
+	penalty float64 // score of an unknown character
+	// listed is the Rust library's kind. Its sums are float64, and SentencePiece's float32: rounding
+	// decides between equals. And of several unknown characters together it looks for a token, and for
+	// bytes only if there are tokens for all.
+	listed  bool
+	cache   *bpe.WordCache // of a listed unigram: SentencePiece's words are whole texts
 	scratch sync.Pool
-}
-
-type unigramPiece struct {
-	text  string
-	id    uint32
-	score float32
 }
 
 // unknownPenalty is how much worse an unknown character is than the worst piece.
 const unknownPenalty = 10
 
-func newUnigram(m *spmModel, ranks []uint32) (*unigram, error) {
+// newPieces returns the unigram of a SentencePiece model.
+func newPieces(m *spmModel, ranks []uint32) (*unigram, error) {
 	u := &unigram{byText: make(map[string]uint32, len(m.pieces)), falls: m.byteFallback, unknown: bpe.None}
 	var least, most float32
 	first := true
@@ -58,32 +56,69 @@ func newUnigram(m *spmModel, ranks []uint32) (*unigram, error) {
 	if u.unknown == bpe.None {
 		return nil, errors.New("there is no unknown piece")
 	}
-	u.penalty = least - unknownPenalty
+	u.penalty = float64(least - unknownPenalty)
+	var pieces []lexeme
 	for i, p := range m.pieces {
 		switch {
 		case p.kind == normalPiece && ranks[i] != noRank:
-			u.pieces = append(u.pieces, unigramPiece{p.text, uint32(i), p.score})
+			pieces = append(pieces, lexeme{p.text, uint32(i), float64(p.score)})
 		case p.kind == userPiece:
-			u.pieces = append(u.pieces, unigramPiece{p.text, uint32(i), float32(float64(float32(len(p.text))*most) - 0.1)})
+			pieces = append(pieces, lexeme{p.text, uint32(i), float64(float32(float64(float32(len(p.text))*most) - 0.1))})
 		}
 	}
-	slices.SortFunc(u.pieces, func(a, b unigramPiece) int { return strings.Compare(a.text, b.text) })
-	for b := range u.firsts {
-		u.firsts[b] = int32(len(u.pieces))
+	u.pieces = newLexicon(pieces)
+	if b := u.findBytes(); b >= 0 && u.falls {
+		return nil, fmt.Errorf("no piece has the byte %#02x", b)
 	}
-	for i := len(u.pieces) - 1; i >= 0; i-- {
-		for b := int(u.pieces[i].text[0]); b >= 0 && int(u.firsts[b]) > i; b-- {
-			u.firsts[b] = int32(i)
+	return u, nil
+}
+
+// maxPiece is the maximum length in bytes of a token of a model that looks for all tokens at every
+// character of a word.
+const maxPiece = 512
+
+// newUnigram returns the unigram of a tokenizer.json. unknown is an index into its tokens.
+func newUnigram(tokens []scoredToken, unknown *int, falls bool) (*unigram, error) {
+	if unknown == nil || *unknown < 0 || *unknown >= len(tokens) {
+		return nil, errors.New("unk_id is not the id of a token: a text with an unknown character would have no tokens")
+	}
+	u := &unigram{
+		byText: make(map[string]uint32, len(tokens)), falls: falls, unknown: uint32(*unknown), penalty: tokens[0].score,
+		listed: true, cache: bpe.NewWordCache(),
+	}
+	for id, t := range tokens {
+		if len(t.text) > maxPiece {
+			return nil, fmt.Errorf("token %.40q has %d bytes; at most %d are allowed", t.text, len(t.text), maxPiece)
+		}
+		u.byText[t.text] = uint32(id)
+		u.penalty = min(u.penalty, t.score)
+	}
+	u.penalty -= unknownPenalty
+	pieces := make([]lexeme, 0, len(u.byText))
+	for text, id := range u.byText {
+		if text != "" {
+			pieces = append(pieces, lexeme{text, id, tokens[id].score})
 		}
 	}
+	u.pieces = newLexicon(pieces)
+	u.findBytes()
+	return u, nil
+}
+
+// findBytes sets the byte tokens. It returns a byte that has no token, or -1.
+func (u *unigram) findBytes() (missing int) {
+	missing = -1
 	for b := range u.bytes {
 		id, ok := u.byText[fmt.Sprintf("<0x%02X>", b)]
-		if !ok && u.falls {
-			return nil, fmt.Errorf("no piece has the byte %#02x", b)
+		if !ok {
+			id = bpe.None
+			if missing < 0 {
+				missing = b
+			}
 		}
 		u.bytes[b] = id
 	}
-	return u, nil
+	return missing
 }
 
 // ID returns the id of a token.
@@ -94,13 +129,27 @@ func (u *unigram) ID(token string) (uint32, bool) {
 
 // A step is the best way to a position: the piece that ends there.
 type unigramStep struct {
-	score float32
+	score float64
 	start int32 // -1 if there is no way
 	id    uint32
 }
 
 // Encode appends the ids of word.
 func (u *unigram) Encode(ids []uint32, word string, _ *bpe.Merger) []uint32 {
+	if u.cache == nil {
+		return u.encode(ids, word)
+	}
+	slot := u.cache.Slot(word)
+	if known, ok := slot.Find(word); ok {
+		return append(ids, known...)
+	}
+	n := len(ids)
+	ids = u.encode(ids, word)
+	slot.Store(word, ids[n:])
+	return ids
+}
+
+func (u *unigram) encode(ids []uint32, word string) []uint32 {
 	reused, _ := u.scratch.Get().(*[]unigramStep)
 	if reused == nil {
 		reused = new([]unigramStep)
@@ -128,24 +177,18 @@ func (u *unigram) ways(best []unigramStep, word string) []unigramStep {
 		before := best[start].score
 		size := utf8.RuneLen(r)
 		single := false
-		// The precision is SentencePiece's: rounding decides between equals.
-		reach := func(end int, id uint32, score float32) {
-			if step := &best[end]; step.start < 0 || before+score > step.score {
-				*step = unigramStep{before + score, int32(start), id}
+		reach := func(end int, id uint32, score float64) {
+			if score += before; !u.listed {
+				score = float64(float32(score)) // the sum of two float32
+			}
+			if step := &best[end]; step.start < 0 || score > step.score {
+				*step = unigramStep{score, int32(start), id}
 			}
 		}
-		low, high := int(u.firsts[word[start]]), int(u.firsts[int(word[start])+1])
-		for end := start + 1; low < high; end++ {
-			if p := &u.pieces[low]; len(p.text) == end-start {
-				single = single || len(p.text) == size
-				reach(end, p.id, p.score)
-				low++
-			}
-			if end == len(word) {
-				break
-			}
-			low, high = u.narrow(low, high, end-start, word[end])
-		}
+		u.pieces.prefixes(word[start:], func(t *lexeme) {
+			single = single || len(t.text) == size
+			reach(start+len(t.text), t.id, t.score)
+		})
 		if !single {
 			reach(start+size, u.unknown, u.penalty)
 		}
@@ -153,15 +196,7 @@ func (u *unigram) ways(best []unigramStep, word string) []unigramStep {
 	return best
 }
 
-// narrow returns the pieces among those from low to high whose byte at i is b.
-func (u *unigram) narrow(low, high, i int, b byte) (int, int) {
-	among := u.pieces[low:high]
-	first, _ := slices.BinarySearchFunc(among, b, func(p unigramPiece, b byte) int { return int(p.text[i]) - int(b) })
-	last, _ := slices.BinarySearchFunc(among[first:], int(b)+1, func(p unigramPiece, b int) int { return int(p.text[i]) - b })
-	return low + first, low + first + last
-}
-
-// known replaces unknown characters by bytes, and joins those that follow each other otherwise.
+// known replaces unknown characters: by bytes, or by one token for those that follow each other.
 func (u *unigram) known(ids []uint32, from int, word string, best []unigramStep) []uint32 {
 	if !slices.Contains(ids[from:], u.unknown) {
 		return ids
@@ -175,17 +210,31 @@ func (u *unigram) known(ids []uint32, from int, word string, best []unigramStep)
 	ids = ids[:from]
 	start := 0
 	for i, id := range found {
-		switch {
-		case id != u.unknown:
-			ids = append(ids, id)
-		case u.falls:
-			for _, b := range []byte(word[start:ends[i]]) {
-				ids = append(ids, u.bytes[b])
-			}
-		case i == 0 || found[i-1] != u.unknown:
-			ids = append(ids, id)
+		if id != u.unknown {
+			ids, start = append(ids, id), ends[i]
+			continue
 		}
-		start = ends[i]
+		if i+1 == len(found) || found[i+1] != u.unknown {
+			ids, start = u.unknowns(ids, word[start:ends[i]]), ends[i]
+		}
+	}
+	return ids
+}
+
+// unknowns appends the ids of unknown characters that follow each other.
+func (u *unigram) unknowns(ids []uint32, text string) []uint32 {
+	if id, ok := u.byText[text]; ok && u.listed {
+		return append(ids, id)
+	}
+	if !u.falls {
+		return append(ids, u.unknown)
+	}
+	n := len(ids)
+	for _, b := range []byte(text) {
+		if u.bytes[b] == bpe.None {
+			return append(ids[:n], u.unknown)
+		}
+		ids = append(ids, u.bytes[b])
 	}
 	return ids
 }

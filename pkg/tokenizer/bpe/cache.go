@@ -14,15 +14,18 @@ const (
 	maxCachedWord = 48
 )
 
-// A wordCache caches the ids of recently merged words: texts repeat words, and merging is most of
-// the cost of encoding.
+// A WordCache caches the ids of recent words: texts repeat words, and finding the tokens of a word is
+// most of the cost of encoding. It is safe for concurrent use.
 //
 // It is a direct-mapped table. Every word has one slot, and a new word evicts the old word of the
 // slot. So the cache is bounded and needs no lock, and a hostile text can at most empty it.
-type wordCache struct {
+type WordCache struct {
 	seed  maphash.Seed
-	slots [cacheSlots]atomic.Pointer[cachedWord]
+	slots [cacheSlots]Slot
 }
+
+// A Slot is the place of a word in a cache. It is nil for a word that is too long to be cached.
+type Slot struct{ word atomic.Pointer[cachedWord] }
 
 // A cachedWord is immutable after it has been stored in a slot.
 type cachedWord struct {
@@ -30,15 +33,33 @@ type cachedWord struct {
 	ids  []uint32
 }
 
-func newWordCache() *wordCache { return &wordCache{seed: maphash.MakeSeed()} }
+// NewWordCache returns an empty cache.
+func NewWordCache() *WordCache { return &WordCache{seed: maphash.MakeSeed()} }
 
-// slot returns the slot of word.
-func (c *wordCache) slot(word string) *atomic.Pointer[cachedWord] {
+// Slot returns the slot of word.
+func (c *WordCache) Slot(word string) *Slot {
+	if len(word) > maxCachedWord {
+		return nil
+	}
 	return &c.slots[maphash.String(c.seed, word)%cacheSlots]
 }
 
-// newCachedWord copies word and ids, because word is a part of the caller's text and ids is a part
-// of the caller's result.
-func newCachedWord(word string, ids []uint32) *cachedWord {
-	return &cachedWord{word: strings.Clone(word), ids: slices.Clone(ids)}
+// Find returns the ids of word if the slot has them. They must not be changed.
+func (s *Slot) Find(word string) (ids []uint32, ok bool) {
+	if s == nil {
+		return nil, false
+	}
+	hit := s.word.Load()
+	if hit == nil || hit.word != word {
+		return nil, false
+	}
+	return hit.ids, true
+}
+
+// Store puts a word into the slot. It copies word and ids, because word is a part of the caller's text
+// and ids is a part of the caller's result.
+func (s *Slot) Store(word string, ids []uint32) {
+	if s != nil {
+		s.word.Store(&cachedWord{word: strings.Clone(word), ids: slices.Clone(ids)})
+	}
 }

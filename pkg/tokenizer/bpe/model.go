@@ -51,7 +51,7 @@ type Model struct {
 	fuseUnk      bool
 	unk          uint32 // or None
 
-	cache *wordCache // safe for concurrent use
+	cache *WordCache // safe for concurrent use
 }
 
 // A merge is the result of joining a pair of neighbouring symbols. Lower ranks are merged first.
@@ -69,7 +69,7 @@ func New(o Options) (*Model, error) {
 		fuseUnk:      o.FuseUnk,
 		unk:          None,
 		merges:       make(map[uint64]merge, len(o.Merges)),
-		cache:        newWordCache(),
+		cache:        NewWordCache(),
 	}
 	if o.Unk != "" {
 		id, ok := o.Vocab[o.Unk]
@@ -184,16 +184,13 @@ func (m *Model) Encode(ids []uint32, word string, mg *Merger) []uint32 {
 			return append(ids, id)
 		}
 	}
-	if len(word) > maxCachedWord {
-		return m.merge(ids, word, mg)
-	}
-	slot := m.cache.slot(word)
-	if hit := slot.Load(); hit != nil && hit.word == word {
-		return append(ids, hit.ids...)
+	slot := m.cache.Slot(word)
+	if known, ok := slot.Find(word); ok {
+		return append(ids, known...)
 	}
 	n := len(ids)
 	ids = m.merge(ids, word, mg)
-	slot.Store(newCachedWord(word, ids[n:]))
+	slot.Store(word, ids[n:])
 	return ids
 }
 

@@ -104,10 +104,3 @@ func IsWord(r rune) bool {
 
 // IsNumber implements \p{N}.
 func IsNumber(r rune) bool { return classOf(r)&number != 0 }
-
-// IsPunctuation reports whether r is punctuation for the Rust library: by ASCII's definition, or by
-// Unicode's. (The library uses Unicode 8.0 here. Some fifty marks of rare scripts have been
-// assigned since, and count as punctuation here.)
-func IsPunctuation(r rune) bool {
-	return classOf(r)&punct != 0 || r < utf8.RuneSelf && classOf(r)&symbolic != 0
-}

@@ -98,6 +98,14 @@ func (t *graphemeTables) before(s string, i int) (flags int, picture bool) {
 	return flags, false
 }
 
+// Cluster returns the length of the grapheme cluster with which s begins, in bytes.
+func Cluster(s string) int {
+	if len(s) > 1 && s[0]|s[1] < utf8.RuneSelf && s[0] != '\r' {
+		return 1
+	}
+	return graphemeEnd(s, 0)
+}
+
 // graphemeEnd returns the end of the grapheme cluster of s that begins at i, or i at the end.
 func graphemeEnd(s string, i int) int {
 	if i >= len(s) {

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"context"
+	"os"
+)
+
+// corpusTexts is the number of texts with which tokenizers are trained. The texts that are compared are
+// others.
+const corpusTexts = 1500
+
+type trainedQuestion struct {
+	Texts     [][]byte `json:"texts"`
+	Directory string   `json:"directory"`
+}
+
+// compareTrained compares tokenizers of kinds that the packages of published models lack, trained for
+// the comparison: those of embedding models.
+func compareTrained(ctx context.Context, packages string, n int, seed uint64) ([]*tokenizerRow, error) {
+	dir, err := os.MkdirTemp("", "fidelity")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
+	q := trainedQuestion{Directory: dir}
+	for _, text := range newWriter(seed + 1).texts(corpusTexts) {
+		q.Texts = append(q.Texts, []byte(text))
+	}
+	var files []struct{ Name, Directory string }
+	if err := ask(ctx, []string{filesPython(packages), "-c", trainedScript}, q, &files); err != nil {
+		return nil, err
+	}
+	var rows []*tokenizerRow
+	for _, f := range files {
+		row, err := compareTokenizers(ctx, packages, family{f.Name, f.Directory}, n, seed)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
