@@ -36,10 +36,10 @@ func (r *prefill) transfer() *workerv1.KVTransfer {
 }
 
 // isReadFor reports whether a prefill worker should read the prompt of req for a. The APIs that take
-// images support no handover.
+// images support no handover, and only the worker that reads a prompt knows how likely its tokens are.
 func (d *drive) isReadFor(a *attempt, req *workerv1.TokenRequest) bool {
 	unread := len(req.GetPrompt()) - max(0, a.expected)
-	return a.info.GetRole() == llmv1.Role_ROLE_DECODE && len(req.GetImages()) == 0 && unread > d.pool.opts.HandoverAbove
+	return a.info.GetRole() == llmv1.Role_ROLE_DECODE && len(req.GetImages()) == 0 && !req.GetSampling().GetPromptLogprobs() && unread > d.pool.opts.HandoverAbove
 }
 
 // read calls a prefill worker for the current worker. It returns ReaderFound, or Read if there is

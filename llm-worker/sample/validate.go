@@ -58,6 +58,19 @@ func Validate(p *llmv1.Sampling, vocab int) error {
 	return nil
 }
 
+// maxScores bounds the log-probabilities of a prompt, so that they fit into one message.
+const maxScores = 256 << 10
+
+// CheckScores returns an error as that of Validate if p asks for the log-probabilities of a prompt that has
+// too many tokens.
+func CheckScores(p *llmv1.Sampling, vocab, prompt int) error {
+	most := maxScores / (1 + min(saturated(p.GetLogprobs()), vocab))
+	if p.GetPromptLogprobs() && prompt > most {
+		return invalid("prompt_logprobs", "the prompt has %d tokens; at most %d can have log-probabilities with so many alternatives", prompt, most)
+	}
+	return nil
+}
+
 // holds is false for NaN and for infinities.
 func (b bound) holds(v float32) bool {
 	return v >= b.min && v <= b.max && !(b.openMin && v == b.min)

@@ -83,6 +83,13 @@ type Teller interface {
 	Tell(tokens *workerv1.Tokens)
 }
 
+// A Scorer is a Call that may have the log-probabilities of its prompt.
+type Scorer interface {
+	// Scores returns them when Next has returned the first tokens or the ending, and nil if the request
+	// does not ask for them.
+	Scores() *workerv1.PromptLogprobs
+}
+
 // A Confirmer is a Call whose server does not answer a stop: other requests show whether the server
 // still works on the call.
 type Confirmer interface {
@@ -233,7 +240,18 @@ type run struct {
 	opened chan error // capacity 1: the result of Open
 	done   bool       // Open has returned
 	record *ledger.Record
-	begun  int // tokens of the answer that another worker generated
+	begun  int  // tokens of the answer that another worker generated
+	scored bool // the log-probabilities of the prompt were passed on, if there are any
+}
+
+// scores returns the log-probabilities of the prompt for the first item after Started.
+func (r *run) scores() *workerv1.PromptLogprobs {
+	s, ok := r.call.(Scorer)
+	if !ok || r.scored {
+		return nil
+	}
+	r.scored = true
+	return s.Scores()
 }
 
 // await waits for Open and returns its error.
@@ -280,6 +298,7 @@ func (r *run) pass(ctx context.Context, started *workerv1.GenerateResponse, yiel
 			if t, ok := r.call.(Teller); ok {
 				t.Tell(&out.tokens)
 			}
+			out.response.Prompt = r.scores()
 			if !yield(&out.response) {
 				return nil
 			}
@@ -298,7 +317,7 @@ func (r *run) pass(ctx context.Context, started *workerv1.GenerateResponse, yiel
 				end.Tokens = uint32(unsent)
 				r.record.In(unsent)
 			}
-			yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: end}})
+			yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: end}, Prompt: r.scores()})
 			return nil
 		}
 	}

@@ -60,6 +60,7 @@ var trialFields = map[string]func(s *llmv1.Sampling, prompt []uint32){
 	"ignore_eos":         func(s *llmv1.Sampling, _ []uint32) { s.IgnoreEos = true },
 	"stop_token_ids":     func(s *llmv1.Sampling, prompt []uint32) { s.StopTokenIds = prompt[:1] },
 	"logprobs":           func(s *llmv1.Sampling, _ []uint32) { s.Logprobs = proto.Uint32(1) },
+	"prompt_logprobs":    func(s *llmv1.Sampling, _ []uint32) { s.Logprobs, s.PromptLogprobs = proto.Uint32(1), true },
 }
 
 // tryFields sends a request with all of fields, and, if the server refuses it, one with each.

@@ -50,7 +50,7 @@ func (s *scriptedServer) ask(_ context.Context, req *workerv1.TokenRequest) (Cal
 		return &askedCall{err: Lost(errors.New("EOF"), "broke the connection")}, nil
 	case slices.ContainsFunc(s.breaks, has):
 		return &askedCall{err: Lost(errors.New("EOF"), "broke the connection")}, nil
-	case slices.ContainsFunc(s.refuses, has) || s.together && len(fields) > 1:
+	case slices.ContainsFunc(s.refuses, has) || s.together && len(fields) > 1 && !slices.Equal(fields, []string{"logprobs", "prompt_logprobs"}): // these need each other
 		return &askedCall{err: Fail(streamerr.Invalid, nil, "it does not know a field")}, nil
 	case req.GetSampling().GetGuide() != nil && !s.void:
 		return &askedCall{ids: []uint32{7}}, nil
@@ -100,7 +100,7 @@ func TestRefusedFieldsAreFound(t *testing.T) {
 		asked  int // at most
 	}{
 		"one":             {scriptedServer{refuses: []string{"top_k"}}, "top_k", "refuses top_k, so", 15},
-		"three":           {scriptedServer{refuses: []string{"top_k", "seed", "logprobs"}}, "top_k seed logprobs", "refuses top_k, seed, logprobs, so", 15},
+		"three":           {scriptedServer{refuses: []string{"top_k", "seed", "logprobs"}}, "top_k seed logprobs prompt_logprobs", "refuses top_k, seed, logprobs, prompt_logprobs, so", 15},
 		"the combination": {scriptedServer{together: true}, "", "together", 15},
 		"guides":          {scriptedServer{refuses: []string{"guide"}}, "guide", "it does not know a field", 2},
 		"guides, broken":  {scriptedServer{breaks: []string{"guide"}}, "guide", "broke the connection", 3},

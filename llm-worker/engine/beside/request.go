@@ -40,6 +40,9 @@ func (u *Upstream) Check(req *workerv1.TokenRequest) error {
 	if err := sample.Validate(s, u.Vocab); err != nil {
 		return err
 	}
+	if err := sample.CheckScores(s, u.Vocab, len(req.GetPrompt())); err != nil {
+		return err
+	}
 	if err := u.checkAdapter(req.GetAdapter()); err != nil {
 		return err
 	}
@@ -80,6 +83,7 @@ func (u *Upstream) Rest(req *workerv1.TokenRequest) *llmv1.Sampling {
 	if s.MinTokens != nil {
 		s.MinTokens = new(*s.MinTokens - min(*s.MinTokens, begun))
 	}
+	s.PromptLogprobs = s.GetPromptLogprobs() && begun == 0
 	if s.GetGuide() != nil && u.Capabilities.GetGuides() != llmv1.GuideSupport_GUIDE_SUPPORT_FORMS {
 		s.Guide = capability.Needed(s.GetGuide())
 	}

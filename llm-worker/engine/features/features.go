@@ -37,7 +37,7 @@ const (
 var (
 	Embedded = &Row{Title: "embedded", Guides: forms}
 	Sim      = &Row{Title: "sim", Lacks: noLogprobs, Guides: forms}
-	VLLM     = &Row{Title: "vllm", Upstream: "vllm", Lacks: []string{"prompt_logprobs"}, Guides: forms}
+	VLLM     = &Row{Title: "vllm", Upstream: "vllm", Guides: forms}
 	// SGLang's gRPC service has no field for seeds.
 	SGLangGRPC = &Row{Title: "sglang, gRPC", Upstream: "sglang", Lacks: []string{"seed", "prompt_logprobs"}, Guides: forms, SampledLogprobs: true}
 	// An SGLang older than XGrammar's structural tags fails on one, so /generate gets only schemas, unless
@@ -52,13 +52,13 @@ var (
 		Lacks: []string{"logit_bias", "min_tokens", "ignore_eos", "stop_token_ids", "prompt_logprobs"}, Reported: []string{"logprobs"}, Unsure: ollamaPenalties,
 	}
 
-	OpenAIVLLM = &Row{Title: "openai: vLLM", Upstream: "vllm", Lacks: []string{"prompt_logprobs"}, Guides: forms}
+	OpenAIVLLM = &Row{Title: "openai: vLLM", Upstream: "vllm", Guides: forms}
 	// The logprobs of SGLang's /v1/completions have no token ids.
 	OpenAISGLang   = &Row{Title: "SGLang", Upstream: "sglang", Lacks: noLogprobs, Unsure: []string{"seed"}, Guides: schema}
 	OpenAILlamaCPP = &Row{Title: "llama.cpp", Upstream: "llama.cpp", Lacks: slices.Concat([]string{"min_tokens", "stop_token_ids"}, noLogprobs), Guides: schema}
 	OpenAIOllama   = &Row{Title: "Ollama", Upstream: "ollama", Lacks: slices.Concat([]string{"logit_bias"}, beyondOpenAI), Unsure: ollamaPenalties}
 	// Another Whence reports the fields that its workers honour.
-	OpenAIWhence = &Row{Title: "Whence", Upstream: "whence", Reported: sample.Fields(), Lacks: []string{"prompt_logprobs"}, Guides: schema}
+	OpenAIWhence = &Row{Title: "Whence", Upstream: "whence", Reported: sample.Fields(), Guides: schema}
 	// A server of no known make gets the fields of OpenAI's API.
 	OpenAIOther = &Row{Title: "others", Upstream: "unknown", Lacks: beyondOpenAI}
 )

@@ -23,6 +23,7 @@ type answer struct {
 	speller *tokenizer.Speller // of text
 	chars   lexicon.Characters // of text
 	likely  *likely.Queue      // nil unless the request asks for log-probabilities
+	scored  *likely.Prompt     // nil unless it asks for those of the prompt
 
 	chunk  chunk // of the current event
 	finish llmv1.Finish
@@ -35,7 +36,10 @@ func newAnswer(m *lexicon.Model, req *workerv1.TokenRequest, limit int, dialect 
 	if err != nil {
 		return nil, &streamerr.Error{Reason: streamerr.EngineFailed, Cause: err}
 	}
-	return &answer{limit: limit, dialect: dialect, ids: beside.NewAnswer(req, m.VocabSize, m.EOS), speller: speller, likely: likely.NewQueue(req.GetSampling())}, nil
+	return &answer{
+		limit: limit, dialect: dialect, ids: beside.NewAnswer(req, m.VocabSize, m.EOS), speller: speller,
+		likely: likely.NewQueue(req.GetSampling()), scored: likely.NewPrompt(req),
+	}, nil
 }
 
 // next returns the tokens and the ending of one event; [DONE] carries the ending.
@@ -92,7 +96,12 @@ func (a *answer) take(data []byte) ([]uint32, error) {
 	if a.finish != llmv1.Finish_FINISH_UNSPECIFIED && (len(choice.Text) > 0 || len(choice.TokenIDs) > 0) {
 		return nil, beside.Broken(errors.New("the answer continues after its finish_reason"))
 	}
+	positions, echo, err := a.score(choice)
 	switch { // the first piece decides the form: text beside ids repeats the ids
+	case err != nil:
+		return nil, beside.Fail(streamerr.EngineFailed, err, "the server that generates does not say how likely the prompt's tokens were")
+	case echo:
+		return nil, nil
 	case a.form != llmv1.Form_FORM_UNSPECIFIED:
 	case len(choice.TokenIDs) > 0:
 		a.form = llmv1.Form_FORM_TOKEN_IDS
@@ -109,10 +118,7 @@ func (a *answer) take(data []byte) ([]uint32, error) {
 	}
 	switch {
 	case a.likely != nil && (a.form == llmv1.Form_FORM_TEXT || len(choice.TokenIDs) > 0):
-		positions, err := choice.Logprobs.positions()
-		if err == nil {
-			err = a.likely.Add(choice.TokenIDs, positions)
-		}
+		err := a.likely.Add(choice.TokenIDs, positions)
 		if err != nil || a.form == llmv1.Form_FORM_TEXT {
 			return nil, beside.Fail(streamerr.EngineFailed, err, "the server that generates does not say how likely its tokens were")
 		}
@@ -120,6 +126,25 @@ func (a *answer) take(data []byte) ([]uint32, error) {
 		return a.spell(a.chars.Next(choice.Text))
 	}
 	return a.ids.Take(choice.TokenIDs)
+}
+
+// score returns the log-probabilities of the answer's tokens in a choice, after it has kept those of the
+// prompt, which come first. echo reports that the choice has nothing but a part of the prompt.
+func (a *answer) score(choice *choice) (positions []likely.Position, echo bool, err error) {
+	if a.likely == nil {
+		return nil, false, nil
+	}
+	if positions, err = choice.Logprobs.positions(); err != nil {
+		return nil, false, err
+	}
+	all := len(positions)
+	if positions, err = a.scored.Add(positions); err != nil {
+		return nil, false, err
+	}
+	if echo = len(positions) < all && len(choice.TokenIDs) == 0; !echo && (len(choice.TokenIDs) > 0 || choice.Finish != nil) {
+		err = a.scored.Check()
+	}
+	return positions, echo, err
 }
 
 func (a *answer) spell(text string) ([]uint32, error) {

@@ -101,6 +101,9 @@ func (e *Engine) Watch(ctx context.Context, changed func(healthy bool)) {
 	e.Engine.Watch(ctx, changed)
 }
 
+// scoredPerToken is how many times the ids of a prompt its log-probabilities take, for each alternative.
+const scoredPerToken = 8
+
 // A call is a request to an upstream.
 type call struct {
 	stream *overhttp.Stream
@@ -134,6 +137,9 @@ func (e *Engine) ask(up *upstream, req *workerv1.TokenRequest) (*call, error) {
 	if len(req.GetImages()) > 0 {
 		prompt = up.Context
 	}
+	if c.Echo {
+		prompt *= scoredPerToken * (1 + int(*c.Logprobs)) // an event may have all log-probabilities of the prompt
+	}
 	return &call{e.client.Stream(path, body, prompt), answer, up.kind}, nil
 }
 
@@ -155,6 +161,9 @@ func (c *call) read() ([]uint32, *llmv1.End, error) {
 
 // Tell implements beside.Teller.
 func (c *call) Tell(tokens *workerv1.Tokens) { c.answer.likely.Complete(tokens) }
+
+// Scores implements beside.Scorer.
+func (c *call) Scores() *workerv1.PromptLogprobs { return c.answer.scored.Take() }
 
 // Stop implements beside.Call.
 func (c *call) Stop() (confirmed bool) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -376,6 +377,55 @@ func TestLogprobsOfTheServerArePassedOn(t *testing.T) {
 	other := newFake(t, told, func(f *fake) { f.owner = "sglang" })
 	if r := read(t.Context(), engineOn(t, other.URL), req, nil); r.err == nil || streamerr.As(r.err).Param != "sampling.logprobs" {
 		t.Errorf("a server whose logprobs have no ids: %v", r.err)
+	}
+}
+
+// TestLogprobsOfThePromptComeFirst: vLLM sends those of the prompt's tokens beside the first token of the answer,
+// and another Whence in chunks of their own. An answer may end with its first token.
+func TestLogprobsOfThePromptComeFirst(t *testing.T) {
+	const of10, of11, of12, of100 = `"token_id:10"`, `"token_id:11"`, `"token_id:12"`, `"token_id:100"`
+	chunk := func(text, tokens, likely, top, rest string) string {
+		return fmt.Sprintf(`{"choices":[{"index":0,"text":%q,"logprobs":{"tokens":[%s],"token_logprobs":[%s],"top_logprobs":[%s]}%s}]}`, text, tokens, likely, top, rest)
+	}
+	top := func(id, logprob string) string { return `{` + id + `:` + logprob + `,"token_id:5":-0.5}` }
+	first, later := chunk("", of10+","+of11, "null,-11", "null,"+top(of11, "-11"), `,"finish_reason":null`), chunk("JKL", of12, "-12", top(of12, "-12"), `,"finish_reason":null`)
+	for name, events := range map[string][]string{
+		"vLLM": {
+			chunk("x", of10+","+of11+","+of12+","+of100, "null,-11,-12,-100", "null,"+top(of11, "-11")+","+top(of12, "-12")+","+top(of100, "-100"), `,"token_ids":[100],"prompt_token_ids":[10,11,12],"finish_reason":null`),
+			finish("length"),
+		},
+		"Whence":   {first, later, chunk("x", of100, "-100", top(of100, "-100"), `,"token_ids":[100],"finish_reason":"length"`)},
+		"no token": {first, later, chunk("", `"token_id:1535"`, "-1", top(`"token_id:1535"`, "-1"), `,"token_ids":[1535],"finish_reason":"stop"`)},
+		"a part":   {first, chunk("x", of100, "-100", top(of100, "-100"), `,"token_ids":[100],"finish_reason":"length"`)},
+		"another":  {chunk("", of11+","+of11, "null,-11", "null,"+top(of11, "-11"), `,"finish_reason":null`)},
+		"nothing":  {chunk("x", of100, "-100", top(of100, "-100"), `,"token_ids":[100],"finish_reason":"length"`)},
+	} {
+		f := newFake(t, func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { say(w, append(events, "[DONE]")...) })
+		req := request(3)
+		req.Sampling.Logprobs, req.Sampling.PromptLogprobs = new(uint32(1)), true
+		var ids []uint32
+		var scored []*workerv1.PromptLogprobs
+		var failed error
+		for out, err := range engineOn(t, f.URL).Generate(t.Context(), req) {
+			failed = err
+			ids = append(ids, out.GetTokens().GetIds()...)
+			if out.GetPrompt() != nil {
+				scored = append(scored, out.GetPrompt())
+			}
+		}
+		if asked := *f.asked.Load(); asked["echo"] != true {
+			t.Error(asked)
+		}
+		if name == "a part" || name == "another" || name == "nothing" {
+			if streamerr.As(failed).Reason != streamerr.EngineFailed || !strings.Contains(failed.Error(), "prompt") {
+				t.Errorf("%s: %v", name, failed)
+			}
+			continue
+		}
+		want := &workerv1.PromptLogprobs{Logprobs: []float32{-11, -12}, TopIds: []uint32{5, 5}, TopLogprobs: []float32{-0.5, -0.5}}
+		if failed != nil || len(scored) != 1 || !proto.Equal(scored[0], want) || slices.Equal(ids, []uint32{100}) != (name != "no token") {
+			t.Errorf("%s: %v %v %v", name, ids, scored, failed)
+		}
 	}
 }
 

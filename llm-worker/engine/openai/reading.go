@@ -65,7 +65,7 @@ func (e *Engine) read(up *upstream, req *workerv1.TokenRequest) (*prefillCall, e
 	if err != nil {
 		return nil, err
 	}
-	c.Stream, c.StreamOptions, c.ReturnTokenIDs, c.MaxTokens, c.MinTokens = false, nil, false, 1, 0
+	c.Stream, c.StreamOptions, c.ReturnTokenIDs, c.MaxTokens, c.MinTokens, c.Echo = false, nil, false, 1, 0, false
 	c.KVTransfer = json.RawMessage(asksToRead)
 	body, err := json.Marshal(c)
 	if err != nil {

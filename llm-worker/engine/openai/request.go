@@ -32,6 +32,7 @@ type completion struct {
 	StopTokenIDs     []uint32           `json:"stop_token_ids,omitempty"`
 	Logprobs         *uint32            `json:"logprobs,omitempty"`
 	TokensAsIDs      bool               `json:"return_tokens_as_token_ids,omitempty"` // in logprobs
+	Echo             bool               `json:"echo,omitempty"`                       // logprobs begin with those of the prompt
 	SkipSpecial      *bool              `json:"skip_special_tokens,omitempty"`
 
 	RepetitionPenalty *float32 `json:"repetition_penalty,omitempty"`
@@ -111,7 +112,7 @@ func (c *completion) sample(up *upstream, s *llmv1.Sampling) {
 	if up.has("min_p") {
 		c.MinP = s.MinP
 	}
-	c.Logprobs, c.TokensAsIDs = s.Logprobs, s.Logprobs != nil
+	c.Logprobs, c.TokensAsIDs, c.Echo = s.Logprobs, s.Logprobs != nil, s.GetPromptLogprobs()
 	switch {
 	case up.kind == llamacpp:
 		c.RepeatPenalty, c.RepeatLastN = s.RepetitionPenalty, up.PenaltyWindow(s)

@@ -310,6 +310,9 @@ func (e *Engine) tryAs(ctx context.Context, up *upstream) error {
 	if can.Answer == llmv1.Form_FORM_TEXT { // the token ids are unknown, and so are their probabilities
 		can.Sampling = slices.DeleteFunc(can.Sampling, func(field string) bool { return field == "logprobs" })
 	}
+	if can.Prompt == llmv1.Form_FORM_TEXT || can.Answer == llmv1.Form_FORM_TEXT {
+		can.Sampling = slices.DeleteFunc(can.Sampling, func(field string) bool { return field == "prompt_logprobs" })
+	}
 	if up.kind == vllm && e.model.Images && can.Answer == llmv1.Form_FORM_TOKEN_IDS {
 		can.Images = llmv1.ImageInput_IMAGE_INPUT_CONVERSATION
 	}

@@ -190,7 +190,7 @@ func (m *Model) check(req *workerv1.TokenRequest) error {
 	if err := sample.Validate(req.GetSampling(), m.VocabSize()); err != nil {
 		return err
 	}
-	if err := m.checkScores(req); err != nil {
+	if err := sample.CheckScores(req.GetSampling(), m.VocabSize(), len(req.GetPrompt())); err != nil {
 		return err
 	}
 	need := m.positions(req)

@@ -6,11 +6,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/llm-worker/sample"
-	"github.com/whence-dev/whence/pkg/streamerr"
 )
-
-// maxScores bounds the log-probabilities of a prompt, so that they fit into one message.
-const maxScores = 256 << 10
 
 // scores are the log-probabilities of a prompt's tokens.
 type scores struct {
@@ -43,15 +39,6 @@ func (m *Model) scoresOf(req *workerv1.TokenRequest) *scores {
 // alternatives returns the number of top tokens that a request asks for in each place.
 func (m *Model) alternatives(req *workerv1.TokenRequest) int {
 	return min(int(req.GetSampling().GetLogprobs()), m.VocabSize())
-}
-
-// checkScores refuses a prompt whose log-probabilities do not fit into a message.
-func (m *Model) checkScores(req *workerv1.TokenRequest) error {
-	most := maxScores / (1 + m.alternatives(req))
-	if n := len(req.GetPrompt()); req.GetSampling().GetPromptLogprobs() && n > most {
-		return streamerr.InvalidParam("prompt_logprobs", "the prompt has %d tokens; at most %d can have log-probabilities with so many alternatives", n, most)
-	}
-	return nil
 }
 
 // scores reports whether the tokens after a position of s get a log-probability.

@@ -19,6 +19,7 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/guided"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/likely"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overgrpc"
 	"github.com/whence-dev/whence/llm-worker/engine/features"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -183,6 +184,9 @@ func sampling(s *llmv1.Sampling) (*vllmengine.SamplingParams, error) {
 			*p.Logprobs++
 		}
 	}
+	if s.GetPromptLogprobs() {
+		p.PromptLogprobs = p.Logprobs
+	}
 	return p, constrain(p, s.GetGuide())
 }
 
@@ -213,7 +217,7 @@ func read(m *vllmengine.GenerateResponse) (p overgrpc.Piece, ok bool) {
 		c := m.Chunk
 		return overgrpc.Piece{
 			IDs: c.GetTokenIds(), Index: c.GetIndex(), Usage: beside.Usage{Cached: new(c.GetCachedTokens())},
-			Likely: overgrpc.Positions(c.GetOutputLogprobs(), c.GetOutputLogprobs().GetTopLogprobs()),
+			Likely: overgrpc.Positions(c.GetOutputLogprobs(), c.GetOutputLogprobs().GetTopLogprobs()), Prompt: scores(c.GetInputLogprobs()),
 		}, true
 	case *vllmengine.GenerateResponse_Complete:
 		return overgrpc.Piece{
@@ -223,4 +227,13 @@ func read(m *vllmengine.GenerateResponse) (p overgrpc.Piece, ok bool) {
 	default:
 		return p, false
 	}
+}
+
+// scores converts the log-probabilities of a prompt. The first token has no value, and gets 0.
+func scores(of *vllmengine.InputLogProbs) []likely.Position {
+	same := &vllmengine.OutputLogProbs{TokenIds: of.GetTokenIds(), TopLogprobs: of.GetTopLogprobs()}
+	for _, one := range of.GetTokenLogprobs() {
+		same.TokenLogprobs = append(same.TokenLogprobs, one.GetValue())
+	}
+	return overgrpc.Positions(same, same.GetTopLogprobs())
 }

@@ -133,10 +133,11 @@ type SamplingParams struct {
 	//	*SamplingParams_JsonSchema
 	//	*SamplingParams_StructuralTag
 	//	*SamplingParams_Choice
-	Constraint isSamplingParams_Constraint `protobuf_oneof:"constraint"`
-	Logprobs   *int32                      `protobuf:"varint,22,opt,name=logprobs,proto3,oneof" json:"logprobs,omitempty"` // top tokens at each position, the sampled one counted among them
-	Seed       *int32                      `protobuf:"varint,24,opt,name=seed,proto3,oneof" json:"seed,omitempty"`
-	LogitBias  map[int32]float32           `protobuf:"bytes,26,rep,name=logit_bias,json=logitBias,proto3" json:"logit_bias,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"fixed32,2,opt,name=value"`
+	Constraint     isSamplingParams_Constraint `protobuf_oneof:"constraint"`
+	Logprobs       *int32                      `protobuf:"varint,22,opt,name=logprobs,proto3,oneof" json:"logprobs,omitempty"`                                   // top tokens at each position, the sampled one counted among them
+	PromptLogprobs *int32                      `protobuf:"varint,23,opt,name=prompt_logprobs,json=promptLogprobs,proto3,oneof" json:"prompt_logprobs,omitempty"` // the same for the tokens of the prompt
+	Seed           *int32                      `protobuf:"varint,24,opt,name=seed,proto3,oneof" json:"seed,omitempty"`
+	LogitBias      map[int32]float32           `protobuf:"bytes,26,rep,name=logit_bias,json=logitBias,proto3" json:"logit_bias,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"fixed32,2,opt,name=value"`
 	// The constraint applies from the first token, whatever reasoning parser there is. Older servers ignore it.
 	GrammarFromFirstToken bool `protobuf:"varint,28,opt,name=grammar_from_first_token,json=grammarFromFirstToken,proto3" json:"grammar_from_first_token,omitempty"`
 	unknownFields         protoimpl.UnknownFields
@@ -294,6 +295,13 @@ func (x *SamplingParams) GetChoice() *ChoiceConstraint {
 func (x *SamplingParams) GetLogprobs() int32 {
 	if x != nil && x.Logprobs != nil {
 		return *x.Logprobs
+	}
+	return 0
+}
+
+func (x *SamplingParams) GetPromptLogprobs() int32 {
+	if x != nil && x.PromptLogprobs != nil {
+		return *x.PromptLogprobs
 	}
 	return 0
 }
@@ -626,6 +634,7 @@ type GenerateStreamChunk struct {
 	CompletionTokens uint32                 `protobuf:"varint,3,opt,name=completion_tokens,json=completionTokens,proto3" json:"completion_tokens,omitempty"`
 	CachedTokens     uint32                 `protobuf:"varint,4,opt,name=cached_tokens,json=cachedTokens,proto3" json:"cached_tokens,omitempty"`
 	OutputLogprobs   *OutputLogProbs        `protobuf:"bytes,5,opt,name=output_logprobs,json=outputLogprobs,proto3" json:"output_logprobs,omitempty"` // of token_ids
+	InputLogprobs    *InputLogProbs         `protobuf:"bytes,6,opt,name=input_logprobs,json=inputLogprobs,proto3" json:"input_logprobs,omitempty"`    // of the prompt, in the first chunk
 	Index            uint32                 `protobuf:"varint,7,opt,name=index,proto3" json:"index,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -692,6 +701,13 @@ func (x *GenerateStreamChunk) GetCachedTokens() uint32 {
 func (x *GenerateStreamChunk) GetOutputLogprobs() *OutputLogProbs {
 	if x != nil {
 		return x.OutputLogprobs
+	}
+	return nil
+}
+
+func (x *GenerateStreamChunk) GetInputLogprobs() *InputLogProbs {
+	if x != nil {
+		return x.InputLogprobs
 	}
 	return nil
 }
@@ -765,6 +781,111 @@ func (x *OutputLogProbs) GetTopLogprobs() []*TopLogProbs {
 	return nil
 }
 
+// InputLogProbs are the log-probabilities of a prompt's tokens. The first one has no value.
+type InputLogProbs struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TokenLogprobs []*InputTokenLogProb   `protobuf:"bytes,1,rep,name=token_logprobs,json=tokenLogprobs,proto3" json:"token_logprobs,omitempty"`
+	TokenIds      []uint32               `protobuf:"varint,2,rep,packed,name=token_ids,json=tokenIds,proto3" json:"token_ids,omitempty"`
+	TopLogprobs   []*TopLogProbs         `protobuf:"bytes,3,rep,name=top_logprobs,json=topLogprobs,proto3" json:"top_logprobs,omitempty"` // as those of OutputLogProbs
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InputLogProbs) Reset() {
+	*x = InputLogProbs{}
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InputLogProbs) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InputLogProbs) ProtoMessage() {}
+
+func (x *InputLogProbs) ProtoReflect() protoreflect.Message {
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InputLogProbs.ProtoReflect.Descriptor instead.
+func (*InputLogProbs) Descriptor() ([]byte, []int) {
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *InputLogProbs) GetTokenLogprobs() []*InputTokenLogProb {
+	if x != nil {
+		return x.TokenLogprobs
+	}
+	return nil
+}
+
+func (x *InputLogProbs) GetTokenIds() []uint32 {
+	if x != nil {
+		return x.TokenIds
+	}
+	return nil
+}
+
+func (x *InputLogProbs) GetTopLogprobs() []*TopLogProbs {
+	if x != nil {
+		return x.TopLogprobs
+	}
+	return nil
+}
+
+type InputTokenLogProb struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Value         *float32               `protobuf:"fixed32,1,opt,name=value,proto3,oneof" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InputTokenLogProb) Reset() {
+	*x = InputTokenLogProb{}
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InputTokenLogProb) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InputTokenLogProb) ProtoMessage() {}
+
+func (x *InputTokenLogProb) ProtoReflect() protoreflect.Message {
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InputTokenLogProb.ProtoReflect.Descriptor instead.
+func (*InputTokenLogProb) Descriptor() ([]byte, []int) {
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *InputTokenLogProb) GetValue() float32 {
+	if x != nil && x.Value != nil {
+		return *x.Value
+	}
+	return 0
+}
+
 // TopLogProbs are the sampled token first and then the likeliest tokens, as many in all as were
 // requested. If the sampled token is not among the likeliest, the last of those is missing.
 type TopLogProbs struct {
@@ -777,7 +898,7 @@ type TopLogProbs struct {
 
 func (x *TopLogProbs) Reset() {
 	*x = TopLogProbs{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[9]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -789,7 +910,7 @@ func (x *TopLogProbs) String() string {
 func (*TopLogProbs) ProtoMessage() {}
 
 func (x *TopLogProbs) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[9]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -802,7 +923,7 @@ func (x *TopLogProbs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopLogProbs.ProtoReflect.Descriptor instead.
 func (*TopLogProbs) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{9}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *TopLogProbs) GetValues() []float32 {
@@ -838,7 +959,7 @@ type GenerateComplete struct {
 
 func (x *GenerateComplete) Reset() {
 	*x = GenerateComplete{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[10]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -850,7 +971,7 @@ func (x *GenerateComplete) String() string {
 func (*GenerateComplete) ProtoMessage() {}
 
 func (x *GenerateComplete) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[10]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -863,7 +984,7 @@ func (x *GenerateComplete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateComplete.ProtoReflect.Descriptor instead.
 func (*GenerateComplete) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{10}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GenerateComplete) GetOutputIds() []uint32 {
@@ -942,7 +1063,7 @@ type HealthCheckRequest struct {
 
 func (x *HealthCheckRequest) Reset() {
 	*x = HealthCheckRequest{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[11]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -954,7 +1075,7 @@ func (x *HealthCheckRequest) String() string {
 func (*HealthCheckRequest) ProtoMessage() {}
 
 func (x *HealthCheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[11]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -967,7 +1088,7 @@ func (x *HealthCheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthCheckRequest.ProtoReflect.Descriptor instead.
 func (*HealthCheckRequest) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{11}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{13}
 }
 
 type HealthCheckResponse struct {
@@ -980,7 +1101,7 @@ type HealthCheckResponse struct {
 
 func (x *HealthCheckResponse) Reset() {
 	*x = HealthCheckResponse{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[12]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -992,7 +1113,7 @@ func (x *HealthCheckResponse) String() string {
 func (*HealthCheckResponse) ProtoMessage() {}
 
 func (x *HealthCheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[12]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1005,7 +1126,7 @@ func (x *HealthCheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthCheckResponse.ProtoReflect.Descriptor instead.
 func (*HealthCheckResponse) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{12}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *HealthCheckResponse) GetHealthy() bool {
@@ -1031,7 +1152,7 @@ type AbortRequest struct {
 
 func (x *AbortRequest) Reset() {
 	*x = AbortRequest{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[13]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1043,7 +1164,7 @@ func (x *AbortRequest) String() string {
 func (*AbortRequest) ProtoMessage() {}
 
 func (x *AbortRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[13]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1056,7 +1177,7 @@ func (x *AbortRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbortRequest.ProtoReflect.Descriptor instead.
 func (*AbortRequest) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{13}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AbortRequest) GetRequestIds() []string {
@@ -1074,7 +1195,7 @@ type AbortResponse struct {
 
 func (x *AbortResponse) Reset() {
 	*x = AbortResponse{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[14]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1086,7 +1207,7 @@ func (x *AbortResponse) String() string {
 func (*AbortResponse) ProtoMessage() {}
 
 func (x *AbortResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[14]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1099,7 +1220,7 @@ func (x *AbortResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbortResponse.ProtoReflect.Descriptor instead.
 func (*AbortResponse) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{14}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{16}
 }
 
 type GetModelInfoRequest struct {
@@ -1110,7 +1231,7 @@ type GetModelInfoRequest struct {
 
 func (x *GetModelInfoRequest) Reset() {
 	*x = GetModelInfoRequest{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[15]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1122,7 +1243,7 @@ func (x *GetModelInfoRequest) String() string {
 func (*GetModelInfoRequest) ProtoMessage() {}
 
 func (x *GetModelInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[15]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1135,7 +1256,7 @@ func (x *GetModelInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetModelInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetModelInfoRequest) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{15}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{17}
 }
 
 type GetModelInfoResponse struct {
@@ -1152,7 +1273,7 @@ type GetModelInfoResponse struct {
 
 func (x *GetModelInfoResponse) Reset() {
 	*x = GetModelInfoResponse{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[16]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1164,7 +1285,7 @@ func (x *GetModelInfoResponse) String() string {
 func (*GetModelInfoResponse) ProtoMessage() {}
 
 func (x *GetModelInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[16]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1177,7 +1298,7 @@ func (x *GetModelInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetModelInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetModelInfoResponse) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{16}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetModelInfoResponse) GetModelPath() string {
@@ -1230,7 +1351,7 @@ type GetServerInfoRequest struct {
 
 func (x *GetServerInfoRequest) Reset() {
 	*x = GetServerInfoRequest{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[17]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1242,7 +1363,7 @@ func (x *GetServerInfoRequest) String() string {
 func (*GetServerInfoRequest) ProtoMessage() {}
 
 func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[17]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1255,7 +1376,7 @@ func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetServerInfoRequest) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{17}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{19}
 }
 
 type GetServerInfoResponse struct {
@@ -1270,7 +1391,7 @@ type GetServerInfoResponse struct {
 
 func (x *GetServerInfoResponse) Reset() {
 	*x = GetServerInfoResponse{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[18]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1282,7 +1403,7 @@ func (x *GetServerInfoResponse) String() string {
 func (*GetServerInfoResponse) ProtoMessage() {}
 
 func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[18]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1295,7 +1416,7 @@ func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetServerInfoResponse) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{18}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetServerInfoResponse) GetDataParallelSize() int32 {
@@ -1334,7 +1455,7 @@ type GetLoadsRequest struct {
 
 func (x *GetLoadsRequest) Reset() {
 	*x = GetLoadsRequest{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[19]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1346,7 +1467,7 @@ func (x *GetLoadsRequest) String() string {
 func (*GetLoadsRequest) ProtoMessage() {}
 
 func (x *GetLoadsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[19]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1359,7 +1480,7 @@ func (x *GetLoadsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLoadsRequest.ProtoReflect.Descriptor instead.
 func (*GetLoadsRequest) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{19}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{21}
 }
 
 type GetLoadsResponse struct {
@@ -1371,7 +1492,7 @@ type GetLoadsResponse struct {
 
 func (x *GetLoadsResponse) Reset() {
 	*x = GetLoadsResponse{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[20]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1383,7 +1504,7 @@ func (x *GetLoadsResponse) String() string {
 func (*GetLoadsResponse) ProtoMessage() {}
 
 func (x *GetLoadsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[20]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1396,7 +1517,7 @@ func (x *GetLoadsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLoadsResponse.ProtoReflect.Descriptor instead.
 func (*GetLoadsResponse) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{20}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetLoadsResponse) GetLoads() []*SchedulerLoad {
@@ -1422,7 +1543,7 @@ type SchedulerLoad struct {
 
 func (x *SchedulerLoad) Reset() {
 	*x = SchedulerLoad{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[21]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1434,7 +1555,7 @@ func (x *SchedulerLoad) String() string {
 func (*SchedulerLoad) ProtoMessage() {}
 
 func (x *SchedulerLoad) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[21]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1447,7 +1568,7 @@ func (x *SchedulerLoad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SchedulerLoad.ProtoReflect.Descriptor instead.
 func (*SchedulerLoad) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{21}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SchedulerLoad) GetDpRank() int32 {
@@ -1507,7 +1628,7 @@ const file_vllm_grpc_engine_vllm_engine_proto_rawDesc = "" +
 	"\x13GetTokenizerRequest\"?\n" +
 	"\x11GetTokenizerChunk\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x12\x16\n" +
-	"\x06sha256\x18\x02 \x01(\tR\x06sha256\"\xe1\x06\n" +
+	"\x06sha256\x18\x02 \x01(\tR\x06sha256\"\xa3\a\n" +
 	"\x0eSamplingParams\x12%\n" +
 	"\vtemperature\x18\x01 \x01(\x02H\x01R\vtemperature\x88\x01\x01\x12\x13\n" +
 	"\x05top_p\x18\x02 \x01(\x02R\x04topP\x12\x13\n" +
@@ -1528,8 +1649,9 @@ const file_vllm_grpc_engine_vllm_engine_proto_rawDesc = "" +
 	"jsonSchema\x12'\n" +
 	"\x0estructural_tag\x18\x13 \x01(\tH\x00R\rstructuralTag\x12<\n" +
 	"\x06choice\x18\x15 \x01(\v2\".vllm.grpc.engine.ChoiceConstraintH\x00R\x06choice\x12\x1f\n" +
-	"\blogprobs\x18\x16 \x01(\x05H\x03R\blogprobs\x88\x01\x01\x12\x17\n" +
-	"\x04seed\x18\x18 \x01(\x05H\x04R\x04seed\x88\x01\x01\x12N\n" +
+	"\blogprobs\x18\x16 \x01(\x05H\x03R\blogprobs\x88\x01\x01\x12,\n" +
+	"\x0fprompt_logprobs\x18\x17 \x01(\x05H\x04R\x0epromptLogprobs\x88\x01\x01\x12\x17\n" +
+	"\x04seed\x18\x18 \x01(\x05H\x05R\x04seed\x88\x01\x01\x12N\n" +
 	"\n" +
 	"logit_bias\x18\x1a \x03(\v2/.vllm.grpc.engine.SamplingParams.LogitBiasEntryR\tlogitBias\x127\n" +
 	"\x18grammar_from_first_token\x18\x1c \x01(\bR\x15grammarFromFirstToken\x1a<\n" +
@@ -1540,7 +1662,8 @@ const file_vllm_grpc_engine_vllm_engine_proto_rawDesc = "" +
 	"constraintB\x0e\n" +
 	"\f_temperatureB\r\n" +
 	"\v_max_tokensB\v\n" +
-	"\t_logprobsB\a\n" +
+	"\t_logprobsB\x12\n" +
+	"\x10_prompt_logprobsB\a\n" +
 	"\x05_seed\",\n" +
 	"\x10ChoiceConstraint\x12\x18\n" +
 	"\achoices\x18\x01 \x03(\tR\achoices\"-\n" +
@@ -1558,18 +1681,26 @@ const file_vllm_grpc_engine_vllm_engine_proto_rawDesc = "" +
 	"\x05chunk\x18\x01 \x01(\v2%.vllm.grpc.engine.GenerateStreamChunkH\x00R\x05chunk\x12@\n" +
 	"\bcomplete\x18\x02 \x01(\v2\".vllm.grpc.engine.GenerateCompleteH\x00R\bcompleteB\n" +
 	"\n" +
-	"\bresponse\"\x8a\x02\n" +
+	"\bresponse\"\xd2\x02\n" +
 	"\x13GenerateStreamChunk\x12\x1b\n" +
 	"\ttoken_ids\x18\x01 \x03(\rR\btokenIds\x12#\n" +
 	"\rprompt_tokens\x18\x02 \x01(\rR\fpromptTokens\x12+\n" +
 	"\x11completion_tokens\x18\x03 \x01(\rR\x10completionTokens\x12#\n" +
 	"\rcached_tokens\x18\x04 \x01(\rR\fcachedTokens\x12I\n" +
-	"\x0foutput_logprobs\x18\x05 \x01(\v2 .vllm.grpc.engine.OutputLogProbsR\x0eoutputLogprobs\x12\x14\n" +
+	"\x0foutput_logprobs\x18\x05 \x01(\v2 .vllm.grpc.engine.OutputLogProbsR\x0eoutputLogprobs\x12F\n" +
+	"\x0einput_logprobs\x18\x06 \x01(\v2\x1f.vllm.grpc.engine.InputLogProbsR\rinputLogprobs\x12\x14\n" +
 	"\x05index\x18\a \x01(\rR\x05index\"\x96\x01\n" +
 	"\x0eOutputLogProbs\x12%\n" +
 	"\x0etoken_logprobs\x18\x01 \x03(\x02R\rtokenLogprobs\x12\x1b\n" +
 	"\ttoken_ids\x18\x02 \x03(\rR\btokenIds\x12@\n" +
-	"\ftop_logprobs\x18\x03 \x03(\v2\x1d.vllm.grpc.engine.TopLogProbsR\vtopLogprobs\"B\n" +
+	"\ftop_logprobs\x18\x03 \x03(\v2\x1d.vllm.grpc.engine.TopLogProbsR\vtopLogprobs\"\xba\x01\n" +
+	"\rInputLogProbs\x12J\n" +
+	"\x0etoken_logprobs\x18\x01 \x03(\v2#.vllm.grpc.engine.InputTokenLogProbR\rtokenLogprobs\x12\x1b\n" +
+	"\ttoken_ids\x18\x02 \x03(\rR\btokenIds\x12@\n" +
+	"\ftop_logprobs\x18\x03 \x03(\v2\x1d.vllm.grpc.engine.TopLogProbsR\vtopLogprobs\"8\n" +
+	"\x11InputTokenLogProb\x12\x19\n" +
+	"\x05value\x18\x01 \x01(\x02H\x00R\x05value\x88\x01\x01B\b\n" +
+	"\x06_value\"B\n" +
 	"\vTopLogProbs\x12\x16\n" +
 	"\x06values\x18\x01 \x03(\x02R\x06values\x12\x1b\n" +
 	"\ttoken_ids\x18\x02 \x03(\rR\btokenIds\"\x9f\x02\n" +
@@ -1645,7 +1776,7 @@ func file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP() []byte {
 	return file_vllm_grpc_engine_vllm_engine_proto_rawDescData
 }
 
-var file_vllm_grpc_engine_vllm_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_vllm_grpc_engine_vllm_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_vllm_grpc_engine_vllm_engine_proto_goTypes = []any{
 	(*GetTokenizerRequest)(nil),   // 0: vllm.grpc.engine.GetTokenizerRequest
 	(*GetTokenizerChunk)(nil),     // 1: vllm.grpc.engine.GetTokenizerChunk
@@ -1656,50 +1787,55 @@ var file_vllm_grpc_engine_vllm_engine_proto_goTypes = []any{
 	(*GenerateResponse)(nil),      // 6: vllm.grpc.engine.GenerateResponse
 	(*GenerateStreamChunk)(nil),   // 7: vllm.grpc.engine.GenerateStreamChunk
 	(*OutputLogProbs)(nil),        // 8: vllm.grpc.engine.OutputLogProbs
-	(*TopLogProbs)(nil),           // 9: vllm.grpc.engine.TopLogProbs
-	(*GenerateComplete)(nil),      // 10: vllm.grpc.engine.GenerateComplete
-	(*HealthCheckRequest)(nil),    // 11: vllm.grpc.engine.HealthCheckRequest
-	(*HealthCheckResponse)(nil),   // 12: vllm.grpc.engine.HealthCheckResponse
-	(*AbortRequest)(nil),          // 13: vllm.grpc.engine.AbortRequest
-	(*AbortResponse)(nil),         // 14: vllm.grpc.engine.AbortResponse
-	(*GetModelInfoRequest)(nil),   // 15: vllm.grpc.engine.GetModelInfoRequest
-	(*GetModelInfoResponse)(nil),  // 16: vllm.grpc.engine.GetModelInfoResponse
-	(*GetServerInfoRequest)(nil),  // 17: vllm.grpc.engine.GetServerInfoRequest
-	(*GetServerInfoResponse)(nil), // 18: vllm.grpc.engine.GetServerInfoResponse
-	(*GetLoadsRequest)(nil),       // 19: vllm.grpc.engine.GetLoadsRequest
-	(*GetLoadsResponse)(nil),      // 20: vllm.grpc.engine.GetLoadsResponse
-	(*SchedulerLoad)(nil),         // 21: vllm.grpc.engine.SchedulerLoad
-	nil,                           // 22: vllm.grpc.engine.SamplingParams.LogitBiasEntry
+	(*InputLogProbs)(nil),         // 9: vllm.grpc.engine.InputLogProbs
+	(*InputTokenLogProb)(nil),     // 10: vllm.grpc.engine.InputTokenLogProb
+	(*TopLogProbs)(nil),           // 11: vllm.grpc.engine.TopLogProbs
+	(*GenerateComplete)(nil),      // 12: vllm.grpc.engine.GenerateComplete
+	(*HealthCheckRequest)(nil),    // 13: vllm.grpc.engine.HealthCheckRequest
+	(*HealthCheckResponse)(nil),   // 14: vllm.grpc.engine.HealthCheckResponse
+	(*AbortRequest)(nil),          // 15: vllm.grpc.engine.AbortRequest
+	(*AbortResponse)(nil),         // 16: vllm.grpc.engine.AbortResponse
+	(*GetModelInfoRequest)(nil),   // 17: vllm.grpc.engine.GetModelInfoRequest
+	(*GetModelInfoResponse)(nil),  // 18: vllm.grpc.engine.GetModelInfoResponse
+	(*GetServerInfoRequest)(nil),  // 19: vllm.grpc.engine.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil), // 20: vllm.grpc.engine.GetServerInfoResponse
+	(*GetLoadsRequest)(nil),       // 21: vllm.grpc.engine.GetLoadsRequest
+	(*GetLoadsResponse)(nil),      // 22: vllm.grpc.engine.GetLoadsResponse
+	(*SchedulerLoad)(nil),         // 23: vllm.grpc.engine.SchedulerLoad
+	nil,                           // 24: vllm.grpc.engine.SamplingParams.LogitBiasEntry
 }
 var file_vllm_grpc_engine_vllm_engine_proto_depIdxs = []int32{
 	3,  // 0: vllm.grpc.engine.SamplingParams.choice:type_name -> vllm.grpc.engine.ChoiceConstraint
-	22, // 1: vllm.grpc.engine.SamplingParams.logit_bias:type_name -> vllm.grpc.engine.SamplingParams.LogitBiasEntry
+	24, // 1: vllm.grpc.engine.SamplingParams.logit_bias:type_name -> vllm.grpc.engine.SamplingParams.LogitBiasEntry
 	4,  // 2: vllm.grpc.engine.GenerateRequest.tokenized:type_name -> vllm.grpc.engine.TokenizedInput
 	2,  // 3: vllm.grpc.engine.GenerateRequest.sampling_params:type_name -> vllm.grpc.engine.SamplingParams
 	7,  // 4: vllm.grpc.engine.GenerateResponse.chunk:type_name -> vllm.grpc.engine.GenerateStreamChunk
-	10, // 5: vllm.grpc.engine.GenerateResponse.complete:type_name -> vllm.grpc.engine.GenerateComplete
+	12, // 5: vllm.grpc.engine.GenerateResponse.complete:type_name -> vllm.grpc.engine.GenerateComplete
 	8,  // 6: vllm.grpc.engine.GenerateStreamChunk.output_logprobs:type_name -> vllm.grpc.engine.OutputLogProbs
-	9,  // 7: vllm.grpc.engine.OutputLogProbs.top_logprobs:type_name -> vllm.grpc.engine.TopLogProbs
-	21, // 8: vllm.grpc.engine.GetLoadsResponse.loads:type_name -> vllm.grpc.engine.SchedulerLoad
-	5,  // 9: vllm.grpc.engine.VllmEngine.Generate:input_type -> vllm.grpc.engine.GenerateRequest
-	11, // 10: vllm.grpc.engine.VllmEngine.HealthCheck:input_type -> vllm.grpc.engine.HealthCheckRequest
-	13, // 11: vllm.grpc.engine.VllmEngine.Abort:input_type -> vllm.grpc.engine.AbortRequest
-	15, // 12: vllm.grpc.engine.VllmEngine.GetModelInfo:input_type -> vllm.grpc.engine.GetModelInfoRequest
-	17, // 13: vllm.grpc.engine.VllmEngine.GetServerInfo:input_type -> vllm.grpc.engine.GetServerInfoRequest
-	19, // 14: vllm.grpc.engine.VllmEngine.GetLoads:input_type -> vllm.grpc.engine.GetLoadsRequest
-	0,  // 15: vllm.grpc.engine.VllmEngine.GetTokenizer:input_type -> vllm.grpc.engine.GetTokenizerRequest
-	6,  // 16: vllm.grpc.engine.VllmEngine.Generate:output_type -> vllm.grpc.engine.GenerateResponse
-	12, // 17: vllm.grpc.engine.VllmEngine.HealthCheck:output_type -> vllm.grpc.engine.HealthCheckResponse
-	14, // 18: vllm.grpc.engine.VllmEngine.Abort:output_type -> vllm.grpc.engine.AbortResponse
-	16, // 19: vllm.grpc.engine.VllmEngine.GetModelInfo:output_type -> vllm.grpc.engine.GetModelInfoResponse
-	18, // 20: vllm.grpc.engine.VllmEngine.GetServerInfo:output_type -> vllm.grpc.engine.GetServerInfoResponse
-	20, // 21: vllm.grpc.engine.VllmEngine.GetLoads:output_type -> vllm.grpc.engine.GetLoadsResponse
-	1,  // 22: vllm.grpc.engine.VllmEngine.GetTokenizer:output_type -> vllm.grpc.engine.GetTokenizerChunk
-	16, // [16:23] is the sub-list for method output_type
-	9,  // [9:16] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	9,  // 7: vllm.grpc.engine.GenerateStreamChunk.input_logprobs:type_name -> vllm.grpc.engine.InputLogProbs
+	11, // 8: vllm.grpc.engine.OutputLogProbs.top_logprobs:type_name -> vllm.grpc.engine.TopLogProbs
+	10, // 9: vllm.grpc.engine.InputLogProbs.token_logprobs:type_name -> vllm.grpc.engine.InputTokenLogProb
+	11, // 10: vllm.grpc.engine.InputLogProbs.top_logprobs:type_name -> vllm.grpc.engine.TopLogProbs
+	23, // 11: vllm.grpc.engine.GetLoadsResponse.loads:type_name -> vllm.grpc.engine.SchedulerLoad
+	5,  // 12: vllm.grpc.engine.VllmEngine.Generate:input_type -> vllm.grpc.engine.GenerateRequest
+	13, // 13: vllm.grpc.engine.VllmEngine.HealthCheck:input_type -> vllm.grpc.engine.HealthCheckRequest
+	15, // 14: vllm.grpc.engine.VllmEngine.Abort:input_type -> vllm.grpc.engine.AbortRequest
+	17, // 15: vllm.grpc.engine.VllmEngine.GetModelInfo:input_type -> vllm.grpc.engine.GetModelInfoRequest
+	19, // 16: vllm.grpc.engine.VllmEngine.GetServerInfo:input_type -> vllm.grpc.engine.GetServerInfoRequest
+	21, // 17: vllm.grpc.engine.VllmEngine.GetLoads:input_type -> vllm.grpc.engine.GetLoadsRequest
+	0,  // 18: vllm.grpc.engine.VllmEngine.GetTokenizer:input_type -> vllm.grpc.engine.GetTokenizerRequest
+	6,  // 19: vllm.grpc.engine.VllmEngine.Generate:output_type -> vllm.grpc.engine.GenerateResponse
+	14, // 20: vllm.grpc.engine.VllmEngine.HealthCheck:output_type -> vllm.grpc.engine.HealthCheckResponse
+	16, // 21: vllm.grpc.engine.VllmEngine.Abort:output_type -> vllm.grpc.engine.AbortResponse
+	18, // 22: vllm.grpc.engine.VllmEngine.GetModelInfo:output_type -> vllm.grpc.engine.GetModelInfoResponse
+	20, // 23: vllm.grpc.engine.VllmEngine.GetServerInfo:output_type -> vllm.grpc.engine.GetServerInfoResponse
+	22, // 24: vllm.grpc.engine.VllmEngine.GetLoads:output_type -> vllm.grpc.engine.GetLoadsResponse
+	1,  // 25: vllm.grpc.engine.VllmEngine.GetTokenizer:output_type -> vllm.grpc.engine.GetTokenizerChunk
+	19, // [19:26] is the sub-list for method output_type
+	12, // [12:19] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_vllm_grpc_engine_vllm_engine_proto_init() }
@@ -1720,7 +1856,8 @@ func file_vllm_grpc_engine_vllm_engine_proto_init() {
 		(*GenerateResponse_Chunk)(nil),
 		(*GenerateResponse_Complete)(nil),
 	}
-	file_vllm_grpc_engine_vllm_engine_proto_msgTypes[10].OneofWrappers = []any{
+	file_vllm_grpc_engine_vllm_engine_proto_msgTypes[10].OneofWrappers = []any{}
+	file_vllm_grpc_engine_vllm_engine_proto_msgTypes[12].OneofWrappers = []any{
 		(*GenerateComplete_MatchedTokenId)(nil),
 	}
 	type x struct{}
@@ -1729,7 +1866,7 @@ func file_vllm_grpc_engine_vllm_engine_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vllm_grpc_engine_vllm_engine_proto_rawDesc), len(file_vllm_grpc_engine_vllm_engine_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   23,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -65,12 +65,48 @@ func (s *Subject) logprobs(t *testing.T) {
 			}
 		}
 	}
+	if slices.Contains(e.Upstream().Capabilities.GetSampling(), "prompt_logprobs") {
+		for _, n := range []uint32{0, 1, 3} {
+			s.scores(t, e, n)
+		}
+	}
 	before := len(server.Asked())
 	req := Ask(1)
 	req.Sampling.Logprobs, req.Sampling.Temperature = proto.Uint32(1), proto.Float32(0.5)
 	sampled := e.Upstream().Capabilities.GetSampledLogprobs()
 	if r := Read(t.Context(), e, req, nil); (r.Err != nil) != sampled || (len(server.Asked()) == before) != sampled {
 		t.Errorf("the server computes log-probabilities after temperature: %v; %v", sampled, r.Err)
+	}
+}
+
+// scores tests that a request for the log-probabilities of its prompt gets them with the first tokens, and
+// one that continues an answer does not.
+func (s *Subject) scores(t *testing.T, e Engine, n uint32) {
+	req := Ask(3)
+	req.Sampling.Logprobs, req.Sampling.PromptLogprobs = proto.Uint32(n), true
+	want := &workerv1.PromptLogprobs{}
+	for _, id := range req.GetPrompt()[1:] {
+		chosen, top := Likeliest(id, int(n))
+		want.Logprobs = append(want.Logprobs, chosen.Logprob)
+		for _, c := range top {
+			want.TopIds, want.TopLogprobs = append(want.TopIds, c.ID), append(want.TopLogprobs, c.Logprob)
+		}
+	}
+	for _, generated := range []uint32{0, 1} {
+		req.Generated = generated
+		first := true
+		for out, err := range e.Generate(t.Context(), req) {
+			switch {
+			case err != nil:
+				t.Fatal(err)
+			case out.GetTokens() == nil:
+			case first && generated == 0 && !proto.Equal(out.GetPrompt(), want):
+				t.Errorf("%d top tokens of the prompt: got %v, want %v", n, out.GetPrompt(), want)
+			case (!first || generated > 0) && out.GetPrompt() != nil:
+				t.Errorf("with %d tokens of the answer: %v", generated, out.GetPrompt())
+			}
+			first = first && out.GetTokens() == nil
+		}
 	}
 }
 

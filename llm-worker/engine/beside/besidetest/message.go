@@ -99,6 +99,11 @@ func (m Message) AddUint(number protowire.Number, v uint64) Message {
 	return protowire.AppendVarint(protowire.AppendTag(m, number, protowire.VarintType), v)
 }
 
+// AddFloat adds a float.
+func (m Message) AddFloat(number protowire.Number, v float32) Message {
+	return protowire.AppendFixed32(protowire.AppendTag(m, number, protowire.Fixed32Type), math.Float32bits(v))
+}
+
 // AddText adds a string or a message.
 func (m Message) AddText(number protowire.Number, v string) Message {
 	return protowire.AppendString(protowire.AppendTag(m, number, protowire.BytesType), v)

@@ -34,6 +34,7 @@ type Request struct {
 	Images   []string
 	Sampling map[string]any // keyed by the field names of whence.llm.v1.Sampling, and constraints by the service's; an absent field was not set
 	Logprobs int            // top tokens that the service is asked for at each position; -1 if no log-probabilities
+	Scored   bool           // the service is asked for as many of the prompt's tokens
 	Stream   bool
 	Metadata metadata.MD
 }

@@ -59,7 +59,20 @@ func Complete(w http.ResponseWriter, asked map[string]any, inIDs, void bool) {
 		choice["token_ids"] = answer
 	}
 	if asked["logprobs"] != nil {
-		choice["logprobs"] = map[string]any{"tokens": []string{"token_id:10"}, "token_logprobs": []float32{-1}, "top_logprobs": []any{map[string]float32{"token_id:10": -1}}}
+		prompt, _ := asked["prompt"].([]any)
+		if asked["echo"] != true {
+			prompt = nil
+		}
+		var tokens []string
+		var likely, top []any
+		for i, id := range append(prompt, 10) {
+			name := fmt.Sprintf("token_id:%v", id)
+			tokens, likely, top = append(tokens, name), append(likely, -1), append(top, map[string]float32{name: -1})
+			if i == 0 && len(prompt) > 0 {
+				likely[0], top[0] = nil, nil
+			}
+		}
+		choice["logprobs"] = map[string]any{"tokens": tokens, "token_logprobs": likely, "top_logprobs": top}
 	}
 	event, _ := json.Marshal(map[string]any{"choices": []any{choice}}) // text and numbers, which JSON can encode
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")

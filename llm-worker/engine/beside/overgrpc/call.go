@@ -27,6 +27,8 @@ type Piece struct {
 	Usage beside.Usage
 	// Likely has the log-probabilities of IDs, if the request asks for any.
 	Likely []likely.Position
+	// Prompt has those of the prompt's tokens, in a message before the first tokens or beside them.
+	Prompt []likely.Position
 	Last   bool              // the answer has ended: IDs is ignored, the other fields count
 	Failed *beside.Complaint // the answer has failed; the other fields are ignored
 	Finish string
@@ -51,7 +53,8 @@ type Call[Resp any] struct {
 	method Method[Resp]
 	stream *stream.Control // may be nil
 	answer beside.Answer
-	likely *likely.Queue // nil unless the request asks for log-probabilities
+	likely *likely.Queue  // nil unless the request asks for log-probabilities
+	scored *likely.Prompt // nil unless it asks for those of the prompt
 	heard  trailerFlag
 
 	// Owned by the goroutine that calls Open and Next.
@@ -71,7 +74,7 @@ type Call[Resp any] struct {
 
 // NewCall returns a call of up for req. ctx is the stream's.
 func NewCall[Resp any](ctx context.Context, up *beside.Upstream, req *workerv1.TokenRequest, method Method[Resp]) *Call[Resp] {
-	return &Call[Resp]{method: method, stream: stream.ControlOf(ctx), answer: beside.NewAnswer(req, up.Vocab, up.EOS), likely: likely.NewQueue(req.GetSampling())}
+	return &Call[Resp]{method: method, stream: stream.ControlOf(ctx), answer: beside.NewAnswer(req, up.Vocab, up.EOS), likely: likely.NewQueue(req.GetSampling()), scored: likely.NewPrompt(req)}
 }
 
 // errStopped is the error of a call that was stopped before it was sent.
@@ -120,7 +123,14 @@ func (c *Call[Resp]) Next() ([]uint32, *llmv1.End, error) {
 	case p.Index != 0:
 		return nil, nil, beside.Broken(errors.New("a message belongs to an answer that was not requested"))
 	case !p.Last:
-		if err := c.likely.Add(p.IDs, p.Likely); err != nil {
+		_, err := c.scored.Add(p.Prompt)
+		if err == nil {
+			err = c.likely.Add(p.IDs, p.Likely)
+		}
+		if err == nil && len(p.IDs) > 0 {
+			err = c.scored.Check()
+		}
+		if err != nil {
 			return nil, nil, beside.Broken(err)
 		}
 		c.answer.Found(p.Usage.Cached)
@@ -143,6 +153,9 @@ func (c *Call[Resp]) Tell(tokens *workerv1.Tokens) {
 	c.answer.Tell(tokens)
 	c.likely.Complete(tokens)
 }
+
+// Scores implements beside.Scorer.
+func (c *Call[Resp]) Scores() *workerv1.PromptLogprobs { return c.scored.Take() }
 
 // grace returns how long Stop and over may wait for the server.
 func (c *Call[Resp]) grace() time.Duration { return max(minGrace, c.stream.Grace()) }

@@ -13,12 +13,15 @@ func Dialect() besidetest.Dialect {
 	return besidetest.Dialect{
 		Service: "vllm.grpc.engine.VllmEngine",
 		Read:    read,
-		Chunk: func(r besidetest.Request, ids []uint32, _ int) besidetest.Message {
+		Chunk: func(r besidetest.Request, ids []uint32, sent int) besidetest.Message {
 			chunk := besidetest.Message(nil).AddUints(1, ids...).AddUint(2, uint64(len(r.Prompt))).
 				AddUint(3, uint64(len(ids))). // of this chunk
 				AddUint(4, 2)
 			if r.Logprobs >= 0 {
 				chunk = chunk.AddLogprobs(5, ids, func(id uint32) (besidetest.Candidate, []besidetest.Candidate) { return tops(id, r.Logprobs) })
+			}
+			if r.Scored && sent == len(ids) { // the first chunk
+				chunk = chunk.AddText(6, string(scores(r)))
 			}
 			return besidetest.Message(nil).AddText(1, string(chunk))
 		},
@@ -79,6 +82,25 @@ func tops(id uint32, n int) (besidetest.Candidate, []besidetest.Candidate) {
 	return chosen, list[:n]
 }
 
+// scores are the log-probabilities of a prompt. The first token has none.
+func scores(r besidetest.Request) (m besidetest.Message) {
+	m = m.AddUints(2, r.Prompt...)
+	for i, id := range r.Prompt {
+		chosen, top := tops(id, r.Logprobs)
+		var one, list besidetest.Message
+		if i > 0 {
+			one = one.AddFloat(1, chosen.Logprob)
+			for _, c := range top {
+				list = list.AddFloats(1, c.Logprob).AddUints(2, c.ID)
+			}
+		}
+		if m = m.AddText(1, string(one)); r.Logprobs > 0 {
+			m = m.AddText(3, string(list))
+		}
+	}
+	return m
+}
+
 func read(m besidetest.Message) besidetest.Request {
 	r := besidetest.Request{ID: m.Text(1), Prompt: m.Message(2).Uints(2), Stream: m.Uint(5) == 1, Sampling: map[string]any{}}
 	if m.Has(3) { // a text, which the server tokenizes
@@ -88,6 +110,7 @@ func read(m besidetest.Message) besidetest.Request {
 	if r.Logprobs = -1; p.Has(22) {
 		r.Logprobs = int(p.Uint(22)) //nolint:gosec // a test's
 	}
+	r.Scored = p.Has(23) && p.Uint(23) == p.Uint(22)
 	for name, number := range map[string]protowire.Number{"json_schema": 16, "regex": 17, "grammar": 18, "structural_tag": 19} {
 		if p.Has(number) {
 			r.Sampling[name] = p.Text(number)
