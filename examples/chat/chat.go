@@ -18,7 +18,7 @@ import (
 )
 
 // An answerer is an engine that answers questions with words: the model, or a call of a service.
-type answerer = stream.Engine[*examplev1.Question, *examplev1.AskResponse]
+type answerer = stream.Sequence[*examplev1.Question, *examplev1.AskResponse]
 
 // ask tells package rpc which fields of Ask's messages to use.
 var ask = &rpc.Method[*examplev1.Question, examplev1.AskRequest, examplev1.AskResponse]{
