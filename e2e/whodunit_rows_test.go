@@ -185,7 +185,7 @@ var rows = []row{
 	{name: "llm-worker drains, another one continues", flags: drain(flags{moves: true, worker: slow.worker}), act: func(s *scene) *refusal {
 		return s.moved("draining", func() { s.procs[lost].terminate(s.t) })
 	}},
-	{name: "llm-worker hangs, another one continues", flags: flags{moves: true, worker: slow.worker, chat: []string{"--migrate-after", "500ms"}}, act: func(s *scene) *refusal {
+	{name: "llm-worker hangs, another one continues", flags: flags{moves: true, worker: slow.worker, chat: []string{"--migrate-after", "3s"}}, act: func(s *scene) *refusal {
 		defer s.signal(lost, syscall.SIGCONT)
 		return s.moved("deadline", func() { s.signal(lost, syscall.SIGSTOP) })
 	}},

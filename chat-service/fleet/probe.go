@@ -120,26 +120,28 @@ type refusal struct {
 	instance string
 }
 
-// ask returns the worker's info, or an error if the worker takes no streams or cannot be used.
+// ask returns the worker's info, or an error if the worker takes no streams or cannot be used. It asks for
+// the health first: until a worker is healthy, its info may lack what it can do.
 func (w *Worker) ask(ctx context.Context) (*llmv1.WorkerInfo, error) {
-	info, err := w.client.Info(ctx, &workerv1.InfoRequest{})
-	if err != nil {
-		return nil, err
-	}
-	health, err := w.health.Check(ctx, &healthpb.HealthCheckRequest{Service: workerv1.Worker_ServiceDesc.ServiceName})
-	switch {
-	case status.Code(err) == codes.Unimplemented: // a worker without a health service is healthy if it answers
-	case err != nil:
-		return nil, err
-	case health.GetStatus() != healthpb.HealthCheckResponse_SERVING:
-		if again, err := w.client.Info(ctx, &workerv1.InfoRequest{}); err == nil && info.GetProblem() == "" {
-			info = again // it has become unready since, and now reports why
+	for again := true; ; again = false {
+		health, err := w.health.Check(ctx, &healthpb.HealthCheckRequest{Service: workerv1.Worker_ServiceDesc.ServiceName})
+		serving := status.Code(err) == codes.Unimplemented || health.GetStatus() == healthpb.HealthCheckResponse_SERVING // a worker without a health service is healthy if it answers
+		if err != nil && !serving {
+			return nil, err
 		}
-		return nil, notReadyError{info.GetInstance(), cmp.Or(info.GetProblem(), "it takes no streams, and gives no reason")}
+		info, err := w.client.Info(ctx, &workerv1.InfoRequest{})
+		switch {
+		case err != nil:
+			return nil, err
+		case !serving && info.GetProblem() == "" && again: // its health has changed meanwhile
+			continue
+		case !serving:
+			return nil, notReadyError{info.GetInstance(), cmp.Or(info.GetProblem(), "it takes no streams, and gives no reason")}
+		}
+		if err := w.check(w, info); err != nil {
+			return nil, refusal{err, info.GetInstance()}
+		}
+		link.Await(ctx, w.conn)
+		return info, nil
 	}
-	if err := w.check(w, info); err != nil {
-		return nil, refusal{err, info.GetInstance()}
-	}
-	link.Await(ctx, w.conn)
-	return info, nil
 }

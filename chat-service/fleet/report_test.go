@@ -99,3 +99,30 @@ func TestProblemNamesWhyNoWorkerIsHealthy(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// checked calls f when the health is asked for.
+type checked struct {
+	healthpb.HealthClient
+	f func()
+}
+
+func (c checked) Check(context.Context, *healthpb.HealthCheckRequest, ...grpc.CallOption) (*healthpb.HealthCheckResponse, error) {
+	c.f()
+	return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}, nil
+}
+
+// TestInfoIsNotOlderThanTheHealth: a worker that becomes healthy during a probe has said what it can do before.
+func TestInfoIsNotOlderThanTheHealth(t *testing.T) {
+	tried := false
+	answer := prober(func(context.Context) (*llmv1.WorkerInfo, error) {
+		info := info("llm-worker/0")
+		if tried {
+			info.ContextLength = 4096
+		}
+		return info, nil
+	})
+	w := &Worker{client: infoOnly{answer: &answer}, health: checked{f: func() { tried = true }}, check: func(*Worker, *llmv1.WorkerInfo) error { return nil }}
+	if got, err := w.ask(t.Context()); err != nil || got.GetContextLength() != 4096 {
+		t.Error(got, err)
+	}
+}

@@ -112,8 +112,8 @@ func (r *reading) apart() {
 		kill.text = "kill -9 %1\n" // the page explains the numbers
 	}
 	r.paste(r.first, kill)
-	if err := s.cmd.Wait(); err != nil || !strings.HasSuffix(strings.TrimSpace(s.output.String()), "data: [DONE]") {
-		t.Errorf("the stream did not survive: %v\n%s", err, s.output.String())
+	if <-s.ended; s.err != nil || !strings.HasSuffix(strings.TrimSpace(s.output.String()), "data: [DONE]") {
+		t.Errorf("the stream did not survive: %v\n%s", s.err, s.output.String())
 	}
 	r.want(printed(r.paste(r.first, r.next("why survivor"))), r.next("survivor  ended"))
 	r.want(printed(r.paste(r.first, r.next("grep moved"))), r.next(`msg="stream moved"`))
@@ -123,5 +123,5 @@ func (r *reading) apart() {
 	if err := r.first.in.Close(); err != nil {
 		t.Error(err)
 	}
-	_ = r.first.cmd.Wait() // the status is that of kill
+	<-r.first.ended // the status is that of kill
 }
