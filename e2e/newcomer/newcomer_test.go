@@ -50,7 +50,6 @@ func printed(output string) func() string { return func() string { return output
 
 func TestReadme(t *testing.T) {
 	r := &reading{user: newUser(t), t: t, rest: blocks(t, "../../README.md")}
-	r.next("client ──SSE──>")
 	start := r.next("go run .\n")
 	request := r.next("curl -N")
 	log := r.next("client_gone")
@@ -62,7 +61,38 @@ func TestReadme(t *testing.T) {
 	}
 	r.leave(request)
 	r.want(r.first.output.String, log)
+	r.tryCommands(r.next("go run . why"))
 	r.first.interrupt()
+	r.next("whence --upstream http://127.0.0.1:8000") // TestOneCommandInFrontOfAModelServer
+	r.next("client ──SSE──>")
+	if len(r.rest) != 0 {
+		t.Errorf("line %d is not tested: %s", r.rest[0].line, r.rest[0].text)
+	}
+}
+
+// tryCommands runs the commands of a table of commands and what they do, shortened where they would not end.
+func (r *reading) tryCommands(table block) {
+	r.t.Helper()
+	shorter := strings.NewReplacer("go run . run", "go run . run --max-tokens 2 Hi", "go run . top", "go run . top --once",
+		"why ID", "why $(go run . streams --ended --limit 1 | tail -1 | cut -d ' ' -f 1)", "go run . bench", "go run . bench --clients 1 --requests 1 --max-tokens 2")
+	for line := range strings.Lines(table.text) {
+		command, _, found := strings.Cut(line, "  ")
+		if !found {
+			r.t.Errorf("line %d does not say what its command does: %s", table.line, line)
+		}
+		if out := r.run(block{line: table.line, text: shorter.Replace(command) + "\n"}); strings.TrimSpace(out) == "" {
+			r.t.Errorf("%s prints nothing", command)
+		}
+	}
+}
+
+// TestPageOfKitex runs the example of the page.
+func TestPageOfKitex(t *testing.T) {
+	r := &reading{user: newUser(t), t: t, rest: blocks(t, "../../docs/howto/kitex.md")}
+	r.want(printed(r.run(r.next("go run ./examples/chat"))), r.next("browser: got What"))
+	if len(r.rest) != 0 {
+		t.Errorf("line %d is not tested: %s", r.rest[0].line, r.rest[0].text)
+	}
 }
 
 func TestTutorial(t *testing.T) {

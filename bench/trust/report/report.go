@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -55,19 +56,87 @@ func Print(out io.Writer, all []Finding) error {
 	return errors.Join(err, w.Flush())
 }
 
-// Publish replaces the table of a document. The title stands above the table.
+// Publish replaces the table of a document, which has a row for each fault. The title stands above the
+// table, and so do the figures that are 0 in all rows, as they must be. Other figures of all rows have
+// columns.
 func Publish(file, title string, all []Finding) error {
+	rows, names := map[string][]Finding{}, []string(nil)
+	for _, f := range all {
+		if len(rows[f.Row]) == 0 {
+			names = append(names, f.Row)
+		}
+		rows[f.Row] = append(rows[f.Row], f)
+	}
+	zero, columns := common(all, len(names))
 	var table strings.Builder
 	table.WriteString(title + "\n\n")
-	table.WriteString("| fault | figure | measured | bound |\n|---|---|---|---|\n")
-	for _, f := range all {
-		measured := f.Said(f.Got)
-		if !f.Within() {
-			measured += ", **missed**"
-		}
-		fmt.Fprintf(&table, "| %s | %s | %s | %s |\n", f.Row, f.What, measured, f.Said(f.Bound))
+	if len(zero) > 0 {
+		fmt.Fprintf(&table, "In all rows these are 0, as they must be: %s.\n\n", strings.Join(zero, ", "))
+	}
+	table.WriteString("| fault | measured (bound) | also 0 |")
+	for _, c := range columns {
+		fmt.Fprintf(&table, " %s (%s) |", c.What, c.Said(c.Bound))
+	}
+	table.WriteString("\n|---|---|---|" + strings.Repeat("---|", len(columns)) + "\n")
+	for _, name := range names {
+		writeRow(&table, name, rows[name], zero, columns)
 	}
 	return Replace(file, "trust", table.String())
+}
+
+// writeRow writes the row of a fault.
+func writeRow(table *strings.Builder, name string, figures []Finding, zero []string, columns []Finding) {
+	var measured, more []string
+	cells := make([]string, len(columns))
+	for _, f := range figures {
+		column := slices.IndexFunc(columns, func(c Finding) bool { return c.What == f.What })
+		switch {
+		case column >= 0:
+			cells[column] = f.got()
+		case f.Got != 0 || f.Bound != 0:
+			measured = append(measured, fmt.Sprintf("%s: %s (%s)", f.What, f.got(), f.Said(f.Bound)))
+		case !slices.Contains(zero, f.What):
+			more = append(more, f.What)
+		}
+	}
+	fmt.Fprintf(table, "| %s | %s | %s |", name, strings.Join(measured, "; "), strings.Join(more, "; "))
+	for _, cell := range cells {
+		fmt.Fprintf(table, " %s |", cell)
+	}
+	table.WriteString("\n")
+}
+
+// got is what was measured, and whether it misses its bound.
+func (f *Finding) got() string {
+	if !f.Within() {
+		return f.Said(f.Got) + ", **missed**"
+	}
+	return f.Said(f.Got)
+}
+
+// common returns the figures of all rows: the names of those that are 0 everywhere, and must be, and the
+// others that have one bound.
+func common(all []Finding, rows int) (zero []string, others []Finding) {
+	type figure struct {
+		what  string
+		bound float64
+	}
+	seen, nothing := map[figure]int{}, map[figure]int{}
+	for _, f := range all {
+		key := figure{f.What, f.Bound}
+		seen[key]++
+		if f.Got == 0 && f.Bound == 0 {
+			nothing[key]++
+		}
+		switch {
+		case seen[key] < rows:
+		case nothing[key] == rows:
+			zero = append(zero, f.What)
+		default:
+			others = append(others, f)
+		}
+	}
+	return zero, others
 }
 
 // Replace replaces the part of a document between the comments <!-- name --> and <!-- end of name -->.

@@ -38,14 +38,20 @@ func TestTheTableOfADocumentIsReplaced(t *testing.T) {
 	if err := os.WriteFile(file, []byte("before\n<!-- trust -->\nold\n<!-- end of trust -->\nafter\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := Publish(file, "Title:", []Finding{{Row: "r", What: "w", Got: 2, Bound: 1}}); err != nil {
+	all := []Finding{
+		{Row: "r", What: "w", Got: 2, Bound: 1}, {Row: "r", What: "hang"}, {Row: "r", What: "fail"}, {Row: "r", What: "left", Got: 51, Bound: 50},
+		{Row: "s", What: "w", Got: 1, Bound: 3}, {Row: "s", What: "v", Bound: 3}, {Row: "s", What: "hang"}, {Row: "s", What: "lost", Got: 1}, {Row: "s", What: "left", Bound: 50},
+	}
+	if err := Publish(file, "Title:", all); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "before\n<!-- trust -->\nTitle:\n\n| fault | figure | measured | bound |\n|---|---|---|---|\n| r | w | 2, **missed** | 1 |\n<!-- end of trust -->\nafter\n"
+	const want = "before\n<!-- trust -->\nTitle:\n\nIn all rows these are 0, as they must be: hang.\n\n" +
+		"| fault | measured (bound) | also 0 | left (50) |\n|---|---|---|---|\n| r | w: 2, **missed** (1) | fail | 51, **missed** |\n" +
+		"| s | w: 1 (3); v: 0 (3); lost: 1, **missed** (0) |  | 0 |\n<!-- end of trust -->\nafter\n"
 	if string(got) != want {
 		t.Errorf("%s", got)
 	}
