@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"os"
@@ -101,6 +102,31 @@ func anchors(text string) []string {
 		all = append(all, anchor)
 	}
 	return all
+}
+
+// TestPagesSayOneThing: after the tutorial, commands are those of an installed whence, and the metrics of
+// api-service have one port in all examples.
+func TestPagesSayOneThing(t *testing.T) {
+	pages := 0
+	err := filepath.WalkDir("docs", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() && (entry.Name() == "adr" || entry.Name() == "upstream") {
+			return cmp.Or(err, fs.SkipDir)
+		}
+		if filepath.Ext(path) != ".md" || path == filepath.Join("docs", "tutorial.md") {
+			return nil
+		}
+		pages++
+		text, err := os.ReadFile(path)
+		for _, other := range []string{"go run . ", ":9090"} {
+			if strings.Contains(string(text), other) {
+				t.Errorf("%s has %q: whence is the command, and 9080 the port of metrics", path, other)
+			}
+		}
+		return err
+	})
+	if err != nil || pages < 60 {
+		t.Errorf("%d pages: %v", pages, err)
+	}
 }
 
 // TestBrokenLinksAreFound checks the checker.
