@@ -62,6 +62,9 @@ func TestLoadToolsMeasureWhatWeMeasure(t *testing.T) {
 			polltest.Eventually(t, "a usage record of each request", func() bool {
 				ours = nil
 				for _, r := range usageRecords(t, file) {
+					if r.Reason == "client_gone" && tool == "genai-bench" {
+						continue // it leaves the request that it has begun when it has enough
+					}
 					if r.Reason != "completed" {
 						t.Fatalf("%+v", r)
 					}

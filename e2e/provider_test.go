@@ -106,6 +106,19 @@ type completionBody struct {
 	Prompt      json.RawMessage
 	MaxTokens   int `json:"max_tokens"`
 	Temperature float64
+	Guide       json.RawMessage `json:"response_format"`
+}
+
+// guided returns the only answer that the guide of a worker's trial allows, or "" without such a guide.
+func (b *completionBody) guided() string {
+	switch guide := strings.ReplaceAll(string(b.Guide), `\`, ""); {
+	case !strings.Contains(guide, `["a"]`):
+		return ""
+	case strings.Contains(guide, `"b"`): // the text before the schema
+		return `b"a"`
+	default:
+		return `"a"`
+	}
 }
 
 // tinyTokenizer returns the tokenizer of the embedded model.

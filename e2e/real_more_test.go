@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -16,16 +17,21 @@ var (
 	ownVectors = &claim{"vectors are the server's own", playVectors}
 	crowded    = &claim{"50 requests at once are all answered", playCrowd}
 	lostServer = &claim{"kill -9 of the only server: the stream ends with `peer_lost`", func(t *testing.T, s *realServer) string {
-		return playLost(t, s, s.killFamily)
+		all := append([]int{s.process.Pid()}, s.process.family()...) // looking for them takes longer than the answer of a fast server
+		return playLost(t, s, func() {
+			for _, pid := range all {
+				_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+			}
+		})
 	}}
 )
 
 // long returns a request for an answer that does not end soon.
 func (s *realServer) long() ask {
 	if s.endless == nil {
-		return greedy(long, "max_tokens", 300, "ignore_eos", true)
+		return greedy(long, "max_tokens", 900, "ignore_eos", true)
 	}
-	return greedy(long, append([]any{"max_tokens", 300}, s.endless...)...)
+	return greedy(long, append([]any{"max_tokens", 900}, s.endless...)...)
 }
 
 // playLost strikes the server in the middle of an answer, which no other worker can continue.

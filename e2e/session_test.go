@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -164,7 +165,8 @@ func scriptedServer(t *testing.T, say func(prompt string) string) (url string) {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		text, open := strings.CutSuffix(say(prompt), unended)
+		answer := cmp.Or(asked.guided(), say(prompt))
+		text, open := strings.CutSuffix(answer, unended)
 		c := &providerCall{ResponseWriter: w, request: r, provider: &provider{variant: resumable, tok: tok, answer: tok.Encode(text, false)}}
 		switch {
 		case asked.MaxTokens == 1: // the worker's trial request

@@ -55,7 +55,10 @@ def aiperf(url, model):
     )
     (file,) = glob.glob("artifacts/*/profile_export.jsonl")
     for line in open(file):
-        m = {name: metric["value"] for name, metric in json.loads(line)["metrics"].items()}
+        record = json.loads(line)
+        if record.get("error"):
+            sys.exit(f"a request of aiperf failed: {record['error']}")
+        m = {name: metric["value"] for name, metric in record["metrics"].items()}
         yield {
             "first": m["time_to_first_token"] / 1e3,
             "gap": sum(m["inter_chunk_latency"]) / 1e3 / (m["usage_completion_tokens"] - 1),
