@@ -133,8 +133,7 @@ func TestTransportsStayWhereTheyBelong(t *testing.T) {
 			"examples/mock", "examples/kitexgrpc", "examples/kitexttstream",
 		},
 		"github.com/cloudwego/hertz": {
-			"api-service/edge", "contrib/kitexstream/hertzsse", "examples/chat",
-			"e2e/simulation", // provides connections in memory
+			"api-service/connection", "api-service/edge", "contrib/kitexstream/hertzsse", "examples/chat",
 		},
 		"google.golang.org/grpc": {
 			"idl/gen", "pkg/streamerr", "pkg/rpc", "contrib/kitexstream", // its types

@@ -17,7 +17,6 @@ require (
 	github.com/coreos/go-oidc/v3 v3.21.0
 	github.com/go-jose/go-jose/v4 v4.1.4
 	github.com/go-zeromq/zmq4 v0.17.0
-	github.com/hertz-contrib/websocket v0.2.0
 	github.com/openai/openai-go/v3 v3.52.0
 	github.com/prometheus/client_golang v1.24.1
 	github.com/prometheus/client_model v0.6.3

@@ -8,9 +8,9 @@ import (
 
 	"github.com/whence-dev/whence/api-service/access"
 	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/connection"
 	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
-	"github.com/whence-dev/whence/api-service/edge/socket"
 	"github.com/whence-dev/whence/api-service/edge/storage"
 	"github.com/whence-dev/whence/api-service/image"
 	"github.com/whence-dev/whence/api-service/leave"
@@ -145,7 +145,7 @@ func (e *Edge) take(ctx, conn context.Context, c *app.RequestContext, r *run, le
 	})
 	client.Bound(e.bounds(), r.leave)
 	client.EndWith(ctx)
-	undo := socket.AfterLeft(conn, func() { r.leave(clientconn.Left(conn)) })
+	undo := connection.AfterLeft(conn, func() { r.leave(clientconn.Left(conn)) })
 	return client, func() {
 		undo()
 		client.GiveBack()

@@ -19,15 +19,13 @@ import (
 	"time"
 
 	"github.com/cloudwego/hertz/pkg/app"
-	"github.com/cloudwego/hertz/pkg/app/server"
-	"github.com/cloudwego/hertz/pkg/common/adaptor"
-	hertzconfig "github.com/cloudwego/hertz/pkg/common/config"
+	"github.com/cloudwego/hertz/pkg/common/config"
 	"github.com/cloudwego/hertz/pkg/common/hlog"
-	"github.com/cloudwego/hertz/pkg/common/tracer/stats"
 	"github.com/cloudwego/hertz/pkg/route"
 
 	"github.com/whence-dev/whence/api-service/access"
 	"github.com/whence-dev/whence/api-service/anthropic"
+	"github.com/whence-dev/whence/api-service/connection"
 	"github.com/whence-dev/whence/api-service/connlimit"
 	"github.com/whence-dev/whence/api-service/delivery"
 	"github.com/whence-dev/whence/api-service/edge/chats"
@@ -35,13 +33,11 @@ import (
 	"github.com/whence-dev/whence/api-service/edge/dialogue"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/edge/heir"
-	"github.com/whence-dev/whence/api-service/edge/httpd"
 	"github.com/whence-dev/whence/api-service/edge/meter"
 	"github.com/whence-dev/whence/api-service/edge/operate"
 	"github.com/whence-dev/whence/api-service/edge/pages"
 	"github.com/whence-dev/whence/api-service/edge/readers"
 	"github.com/whence-dev/whence/api-service/edge/reports"
-	"github.com/whence-dev/whence/api-service/edge/socket"
 	"github.com/whence-dev/whence/api-service/edge/storage"
 	"github.com/whence-dev/whence/api-service/follow"
 	"github.com/whence-dev/whence/api-service/gate"
@@ -56,7 +52,6 @@ import (
 	"github.com/whence-dev/whence/api-service/sglang"
 	"github.com/whence-dev/whence/internal/coarse"
 	"github.com/whence-dev/whence/internal/descriptors"
-	"github.com/whence-dev/whence/internal/pollnet"
 	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/drain"
 	"github.com/whence-dev/whence/pkg/ledger"
@@ -196,18 +191,13 @@ func (e *Edge) Close() error {
 // Serve serves on ln until ctx is done. Then it takes no new streams, lets the live streams finish
 // for the grace of its Config, ends the rest with DRAINING, and returns nil.
 func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
-	defer ln.Close() //nolint:errcheck // a listener that is not pollnet's is closed by Hertz
-	polled, err := pollnet.Listener(ln)
-	if err != nil {
-		return err
-	}
-	h := e.public(ln.Addr(), overSockets(polled)...)
+	h := e.public(ln.Addr())
 	var following sync.WaitGroup
 	defer following.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	following.Go(func() { e.guard.Keys.Follow(ctx, e.config.Keys, e.log) })
-	return httpd.Run(ctx, h, ln, func() time.Duration { return e.Drain(ctx) }, e.log)
+	return h.Run(ctx, ln, func() time.Duration { return e.Drain(ctx) })
 }
 
 // Drain takes no new streams, lets the live streams finish for the grace of the Config, and ends
@@ -219,20 +209,14 @@ func (e *Edge) Drain(ctx context.Context) (goodbye time.Duration) {
 	e.hop.Drain(ctx, e.config.Grace)
 	talking.Wait()
 	e.behind.Wait()
-	return e.dismiss(drain.Goodbye(ctx, httpd.StopWait))
+	return e.dismiss(drain.Goodbye(ctx, connection.StopWait))
 }
 
 // maxKeptBody is the size of a body's buffer that a connection keeps for its next request, in bytes.
 const maxKeptBody = 1 << 10
 
-// overSockets are the options of a server on a listener of package pollnet.
-func overSockets(polled net.Listener) []hertzconfig.Option {
-	// The only transport that detects disconnects at once.
-	return []hertzconfig.Option{server.WithListener(polled), server.WithTransport(socket.Transport)}
-}
-
-// public returns the HTTP server of the public listener, which listens at addr.
-func (e *Edge) public(addr net.Addr, transport ...hertzconfig.Option) *server.Hertz {
+// public returns the server of the public listener, which listens at addr.
+func (e *Edge) public(addr net.Addr) *connection.Server {
 	if e.config.TrustForwarded || len(e.config.Connections.Proxies) > 0 {
 		addr = nil // clients reach proxies, which use names of their own
 	}
@@ -240,59 +224,42 @@ func (e *Edge) public(addr net.Addr, transport ...hertzconfig.Option) *server.He
 	if e.config.TLS.On() {
 		limiter = nil // the front's
 	}
-	h, pages := e.server(addr, e.guard, limiter, transport...)
-	e.routes(h, pages)
+	h, pages := e.server(addr, e.guard, limiter)
+	e.routes(h.Engine, pages)
 	return h
 }
 
-// server returns an HTTP server without routes, for the callers of guard. reached is the address by
-// which clients reach its listener, or nil if proxies do. limiter bounds the connections; nil means no
-// bound.
-func (e *Edge) server(reached net.Addr, guard *access.Guard, limiter *connlimit.Limiter, transport ...hertzconfig.Option) (*server.Hertz, *gate.Gate) {
+// server returns a server without routes, for the callers of guard. reached is the address by which
+// clients reach its listener, or nil if proxies do. limiter bounds the connections; nil means no bound.
+func (e *Edge) server(reached net.Addr, guard *access.Guard, limiter *connlimit.Limiter) (*connection.Server, *gate.Gate) {
 	guard.Loopback = gate.Loopback(reached)
-	arrival := httpd.Arrival{Within: e.config.ReadTimeout}
-	accepted := socket.Options{Silence: e.config.ReadTimeout, Idle: idleTimeout, Unsent: e.config.MaxUnsent, Body: int(e.config.MaxBody), Clock: &e.clock, Late: new(descriptors.Brief)}
-	if limiter != nil {
-		accepted.Enter = limiter.Enter
+	options := config.NewOptions(nil)
+	options.MaxKeepBodySize = maxKeptBody
+	options.HandleMethodNotAllowed = true
+	options.RedirectTrailingSlash = false
+	options.DisablePrintRoute = true
+	h := &connection.Server{
+		Engine: route.NewEngine(options), Name: "whence",
+		Arrival: e.config.ReadTimeout, Idle: idleTimeout, Write: e.config.WriteTimeout, Unsent: e.config.MaxUnsent,
+		Clock: &e.clock, Late: new(descriptors.Brief),
 	}
-	h := server.New(append(transport,
-		server.WithOnAccept(func(conn net.Conn) context.Context {
-			ctx, err := socket.Accept(context.Background(), conn, accepted)
-			if err != nil {
-				// The connection is closed, or is not TCP.
-				e.log.Debug("the options of a new connection cannot be set", "err", err)
-			}
-			return ctx
-		}),
-		server.WithTracer(arrival), server.WithTraceLevel(stats.LevelDisabled),
-		server.WithKeepAliveTimeout(socket.ProbeEvery),
-		server.WithStreamBody(true), // handlers read the body themselves, through an httpd.Body
-		server.WithMaxKeepBodySize(maxKeptBody),
-		server.WithMaxHeaderBytes(httpd.MaxHeader),
-		// Without this, Hertz writes multipart bodies to files before a handler sees the request.
-		server.WithDisablePreParseMultipartForm(true),
-		server.WithWriteTimeout(e.config.WriteTimeout),
-		server.WithIdleTimeout(idleTimeout),
-		server.WithExitWaitTime(httpd.StopWait),
-		server.WithHandleMethodNotAllowed(true),
-		server.WithRedirectTrailingSlash(false),
-		server.WithDisablePrintRoute(true),
-	)...)
-	h.Name = "whence"
+	if limiter != nil {
+		h.Enter = limiter.Enter
+	}
 	origins := e.config.Origins
 	if guard.Role == access.ForOperators {
 		// Without a key, on loopback, pages of these origins would have the rights of operators.
 		origins = nil
 	}
 	pages := gate.New(reached, origins, e.config.Hosts)
-	h.Use(e.desk.Recover, e.desk.Bound, e.spare, e.desk.Pass(pages, exposed), e.authenticate(guard))
+	h.Engine.Use(e.desk.Recover, e.desk.Bound, e.spare, e.desk.Pass(pages, exposed), e.authenticate(guard))
 	return h, pages
 }
 
 // spare is middleware that answers only probes on a connection that has one of the last file
 // descriptors, and closes it.
 func (e *Edge) spare(ctx context.Context, c *app.RequestContext) {
-	if !socket.Of(c).Late() {
+	if x := connection.Of(c); x == nil || !x.Late() {
 		c.Next(ctx)
 		return
 	}
@@ -320,7 +287,7 @@ func (e *Edge) dismiss(goodbye time.Duration) (left time.Duration) {
 }
 
 // routes adds the routes of the public listener.
-func (e *Edge) routes(h *server.Hertz, g *gate.Gate) {
+func (e *Edge) routes(h *route.Engine, g *gate.Gate) {
 	e.readers.Gate = g
 	for path, handler := range map[string]app.HandlerFunc{
 		"/v1/chat/completions":       e.answer(openAI(openai.ParseChat)),
@@ -355,13 +322,13 @@ func (e *Edge) routes(h *server.Hertz, g *gate.Gate) {
 	e.operator.Routes(h)
 	e.storage.Routes(h)
 	if e.config.PoolMetrics && e.config.Metrics != nil {
-		h.GET("/metrics", adaptor.HertzHandler(e.config.Metrics.Pool()))
+		h.GET("/metrics", connection.Handler(e.config.Metrics.Pool()))
 	}
 	e.lastRoutes(h, e.guard)
 }
 
 // lastRoutes adds the console, if the listener of guard serves it, and the answers to requests without a route.
-func (e *Edge) lastRoutes(h *server.Hertz, guard *access.Guard) {
+func (e *Edge) lastRoutes(h *route.Engine, guard *access.Guard) {
 	var taken route.RoutesInfo
 	missing := func(_ context.Context, c *app.RequestContext) {
 		exchange.ID(c)
@@ -377,7 +344,7 @@ func (e *Edge) lastRoutes(h *server.Hertz, guard *access.Guard) {
 	taken = h.Routes()
 	h.NoMethod(func(_ context.Context, c *app.RequestContext) {
 		exchange.ID(c)
-		c.Header("Allow", strings.Join(httpd.Methods(taken, string(c.Path())), ", "))
+		c.Header("Allow", strings.Join(connection.Methods(taken, string(c.Path())), ", "))
 		e.desk.Refuse(c, exchange.WithStatus(http.StatusMethodNotAllowed, streamerr.New(streamerr.Invalid, "%s does not take %s", c.Path(), c.Method())))
 	})
 }
@@ -386,7 +353,7 @@ func (e *Edge) lastRoutes(h *server.Hertz, guard *access.Guard) {
 // clients add /v1 to their base URL, and others do not.
 func nearby(taken route.RoutesInfo, path string) string {
 	for _, meant := range []string{"/v1" + path, strings.TrimPrefix(path, "/v1")} {
-		if meant != path && meant != "/" && len(httpd.Methods(taken, meant)) > 0 {
+		if meant != path && meant != "/" && len(connection.Methods(taken, meant)) > 0 {
 			return ", but there is " + meant + ": look at the end of the client's base URL"
 		}
 	}

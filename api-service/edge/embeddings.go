@@ -7,6 +7,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/access"
 	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/connection"
 	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/extent"
@@ -77,7 +78,7 @@ func (e *Edge) embed(conn context.Context, c *app.RequestContext, in *call.Embed
 	defer client.GiveBack()
 	client.Bound(e.bounds(), leave)
 	client.EndWith(ctx)
-	defer context.AfterFunc(conn, func() { leave(clientconn.Left(conn)) })()
+	defer connection.AfterLeft(conn, func() { leave(clientconn.Left(conn)) })()
 	var body []byte
 	o := rpc.Drive(rpc.WithDeadline(ctx, in.Timeout), e.hop, methods.ChatEmbeddings, e.chats.Embed, in.Request, func(out *chatv1.EmbeddingsResponse) error {
 		body = in.Answer(out)

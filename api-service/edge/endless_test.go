@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whence-dev/whence/api-service/connection"
 	"github.com/whence-dev/whence/api-service/edge"
-	"github.com/whence-dev/whence/api-service/edge/httpd"
 	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -27,8 +27,8 @@ func TestFramingOfBodiesIsBounded(t *testing.T) {
 	brief, _ := start(t, func(c *edge.Config) { c.ReadTimeout = time.Second })
 	body := asking("start m say x end x")
 	chunk := fmt.Sprintf("%x\r\n%s\r\n", len(body), body)
-	long := strings.Repeat("x", httpd.MaxHeader)
-	many := strings.Repeat("X: 1\r\n", httpd.MaxFields+1)
+	long := strings.Repeat("x", connection.MaxHeader)
+	many := strings.Repeat("X: 1\r\n", connection.MaxFields+1)
 	for name, c := range map[string]struct {
 		request string
 		want    int

@@ -5,17 +5,16 @@ import (
 	"net"
 	"time"
 
-	"github.com/cloudwego/hertz/pkg/app/server"
+	"github.com/cloudwego/hertz/pkg/route"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/whence-dev/whence/api-service/access"
+	"github.com/whence-dev/whence/api-service/connection"
 	"github.com/whence-dev/whence/api-service/connlimit"
 	"github.com/whence-dev/whence/api-service/edge/admin"
-	"github.com/whence-dev/whence/api-service/edge/httpd"
 	"github.com/whence-dev/whence/api-service/front"
 	"github.com/whence-dev/whence/api-service/gate"
 	"github.com/whence-dev/whence/api-service/openai"
-	"github.com/whence-dev/whence/internal/pollnet"
 )
 
 // besideAdmin runs serve beside the admin listener, if there is one. The admin listener serves until serve has
@@ -59,20 +58,15 @@ func (e *Edge) serveOperators(ctx context.Context, ln net.Listener) error {
 		tls.Connections, limiter = limiter, nil
 	}
 	return front.Run(ctx, tls, ln, e.log, func(ctx context.Context, inner net.Listener) error {
-		defer inner.Close() //nolint:errcheck // as in Serve
-		polled, err := pollnet.Listener(inner)
-		if err != nil {
-			return err
-		}
 		guard := &access.Guard{Role: access.ForOperators, Keys: e.guard.Keys, Operator: e.config.OperatorKey, Tokens: e.keyring}
-		h, _ := e.server(ln.Addr(), guard, limiter, overSockets(polled)...)
-		e.operatorRoutes(h, guard)
-		return httpd.Run(ctx, h, inner, func() time.Duration { return httpd.StopWait }, e.log)
+		h, _ := e.server(ln.Addr(), guard, limiter)
+		e.operatorRoutes(h.Engine, guard)
+		return h.Run(ctx, inner, func() time.Duration { return connection.StopWait })
 	})
 }
 
 // operatorRoutes adds the routes of the admin listener. The console's chat asks for completions and reports them.
-func (e *Edge) operatorRoutes(h *server.Hertz, guard *access.Guard) {
+func (e *Edge) operatorRoutes(h *route.Engine, guard *access.Guard) {
 	h.POST("/v1/chat/completions", e.answer(openAI(openai.ParseChat)))
 	h.POST("/v1/streams/:id/seen", e.reports.Seen)
 	e.operator.Routes(h)

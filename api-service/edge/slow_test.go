@@ -23,7 +23,7 @@ func TestRequestThatDribblesTimesOut(t *testing.T) {
 	post := "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 	for name, c := range map[string]struct{ first, more, want string }{
 		"nothing": {"", "", ""},
-		"header":  {"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: ", "x", "HTTP/1.1 400 "},
+		"header":  {"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: ", "x", "HTTP/1.1 408 "},
 		"length":  {post + "Content-Length: 9000\r\n\r\n" + strings.Repeat(" ", 8500), " ", "HTTP/1.1 408 "},
 		"chunks":  {post + "Transfer-Encoding: chunked\r\n\r\n", "1\r\n \r\n", "HTTP/1.1 408 "},
 		"later":   {"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: ", "x", "HTTP/1.1 200 "},

@@ -11,7 +11,6 @@ import (
 	"github.com/whence-dev/whence/api-service/delivery"
 	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
-	"github.com/whence-dev/whence/api-service/edge/socket"
 	"github.com/whence-dev/whence/api-service/edge/sse"
 	"github.com/whence-dev/whence/api-service/extent"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
@@ -64,7 +63,7 @@ func (e *Edge) newAnswer(ctx context.Context, c *app.RequestContext, client *cli
 }
 
 // write writes an item without waiting for the client. waits reports that the client has not taken
-// all of it; Flush or Serve of the client writes the rest.
+// all of it yet.
 func (a *answer) write(out *chatv1.GenerateResponse) (waits bool, err error) {
 	a.encode(out, &a.lines)
 	mark := clientconn.Mark{Extent: a.extent.Take(out), At: a.lines.AnsweredAt(), Last: out.GetEnd() != nil}
@@ -88,15 +87,13 @@ func (a *answer) write(out *chatv1.GenerateResponse) (waits bool, err error) {
 
 // stream answers the request c with server-sent events. The goroutine that carries an item waits
 // until the client has taken it, so a slow client slows the stream down. If other goroutines carry
-// the items, the handler of c leaves, and must not use c any more. finish is called when the client
+// the items, stream returns before the answer has ended. finish is called when the client
 // has been answered.
 func (e *Edge) stream(c *app.RequestContext, a *answer, finish func()) {
 	a.client.Detach(c)
-	ended := make(chan struct{})
 	e.behind.Add(1)
 	finishes := func() {
 		defer e.behind.Done()
-		defer close(ended)
 		defer finish()
 		e.deliveries.Close(a.delivery)
 	}
@@ -111,11 +108,8 @@ func (e *Edge) stream(c *app.RequestContext, a *answer, finish func()) {
 		defer finishes()
 		a.tell(o)
 	})
-	switch carried = !over; {
-	case over:
+	if carried = !over; over {
 		a.tell(o)
-	case !socket.Leave(c):
-		<-ended
 	}
 }
 
@@ -139,9 +133,8 @@ func (a *answer) send(out *chatv1.GenerateResponse) error {
 }
 
 // relay is stream for a stream that outlives its client. A goroutine of the edge drives the stream
-// and writes to the client, and Drain waits for that goroutine. The handler writes only the bytes
-// that a slow client has not taken at once. So a slow client slows down neither the stream nor its
-// other readers.
+// and writes to the client, and Drain waits for that goroutine. A slow client slows down neither the
+// stream nor its other readers.
 func (e *Edge) relay(ctx, conn context.Context, c *app.RequestContext, in *call.Call, r *run, d *delivery.Delivery) {
 	defer e.deliveries.Close(d)
 	present, leave := context.WithCancel(conn)
@@ -160,7 +153,10 @@ func (e *Edge) relay(ctx, conn context.Context, c *app.RequestContext, in *call.
 	})
 	defer release() // may wait for the client, when the run has finished
 	defer close(answered)
-	client.Serve(present, driven)
+	select {
+	case <-driven:
+	case <-present.Done():
+	}
 	select {
 	case o := <-outcome:
 		a.tell(o)

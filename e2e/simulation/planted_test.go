@@ -77,12 +77,12 @@ var plants = []plant{
 		"if c.writeTimeout > 0 {", "if c.writeTimeout > time.Hour {",
 	},
 	{
-		"a waiting request is served after its client has left", "api-service/edge/socket/transport.go",
-		"	if waited && s.left {\n		return false\n	}\n	s.timer.Stop()\n	s.waits, s.running = false, !s.last\n", "	s.timer.Stop()\n	s.waits, s.running = false, true\n",
+		"a waiting request is served after its client has left", "api-service/connection/conn.go",
+		"	case c.left:\n		c.finish(false)\n	case r.last", "	case r.last",
 	},
 	{
-		"a request does not wait for the answer before", "api-service/edge/socket/transport.go",
-		"for s.busy && !s.left {", "for s.busy && s.left && s.freed == nil {",
+		"a request does not wait for the answer before", "api-service/connection/conn.go",
+		"		case answering:\n", "		case answering:\n			if c.request.taken && len(c.in) > 0 {\n				c.next()\n				continue\n			}\n",
 	},
 	{
 		"a stream leaves a worker that drains", "chat-service/route/failover/search.go",

@@ -3,17 +3,14 @@
 package admin
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"net"
 	"strings"
 
-	"github.com/cloudwego/hertz/pkg/app"
-	"github.com/cloudwego/hertz/pkg/app/server"
-	"github.com/cloudwego/hertz/pkg/common/adaptor"
+	"github.com/cloudwego/hertz/pkg/route"
 
-	"github.com/whence-dev/whence/api-service/edge/httpd"
+	"github.com/whence-dev/whence/api-service/connection"
 	"github.com/whence-dev/whence/api-service/gate"
 	"github.com/whence-dev/whence/pkg/metrics"
 )
@@ -62,15 +59,12 @@ func (c *Config) Open(operatorKey string) (net.Listener, error) {
 }
 
 // Routes adds the metrics of the process and Go's profiles to h. m may be nil.
-func Routes(h *server.Hertz, m *metrics.Metrics) {
+func Routes(h *route.Engine, m *metrics.Metrics) {
 	if m == nil {
 		return
 	}
-	serve := adaptor.HertzHandler(m.Pages(true))
+	serve := connection.Handler(m.Pages(true))
 	h.GET("/metrics", serve)
 	h.GET("/debug/pprof/*profile", serve)
-	h.POST("/debug/pprof/symbol", func(ctx context.Context, c *app.RequestContext) {
-		c.Request.SetBodyStream(httpd.Of(c), -1) // Hertz does not know the body
-		serve(ctx, c)
-	})
+	h.POST("/debug/pprof/symbol", serve)
 }

@@ -1,12 +1,10 @@
 package clientconn
 
 import (
-	"errors"
 	"sync"
 	"time"
 
 	"github.com/cloudwego/hertz/pkg/protocol"
-	"github.com/cloudwego/hertz/pkg/protocol/http1/resp"
 
 	"github.com/whence-dev/whence/api-service/edge/sse"
 )
@@ -28,13 +26,6 @@ type Events struct {
 	// connection was taken; it may be nil. No function may use the Conn.
 	Sent func(at time.Duration, events int)
 }
-
-// chunked and untilClose are Hertz's content lengths for a chunked body, and for a body that ends
-// with the connection.
-const (
-	chunked    = -1
-	untilClose = -2
-)
 
 // Begin begins an answer of events. The first Write or the timer sends the headers.
 func (c *Conn) Begin(e Events) {
@@ -66,11 +57,6 @@ func (c *Conn) open(b []byte) []byte {
 	c.clock.opened()
 	h := &c.response.Header
 	h.Set("X-Accel-Buffering", "no")
-	length := chunked
-	if c.identity {
-		h.SetConnectionClose(true)
-		length = untilClose
-	}
 	h.Set("Cache-Control", "no-cache") // proxies must not cache events
 	h.SetContentType("text/event-stream; charset=utf-8")
 	if c.events.Lines {
@@ -79,9 +65,7 @@ func (c *Conn) open(b []byte) []byte {
 	if c.events.Opened != nil {
 		c.events.Opened(h)
 	}
-	h.SetContentLength(length)
-	c.response.HijackWriter(closedWriter{})
-	b = append(b, h.Header()...)
+	b = c.exchange.Head(b, h)
 	c.answered()
 	return b
 }
@@ -124,12 +108,7 @@ func (c *Conn) Respond(fill func(r *protocol.Response)) error {
 	if fill != nil {
 		fill(r)
 	}
-	if c.last {
-		r.SetConnectionClose()
-	}
-	var out bytes
-	err := resp.Write(r, &out)
-	r.HijackWriter(closedWriter{})
+	out, err := c.exchange.Whole(r)
 	c.events = nil // out contains the headers
 	c.answered()
 	c.mu.Unlock()
@@ -142,34 +121,6 @@ func (c *Conn) Respond(fill func(r *protocol.Response)) error {
 	return err
 }
 
-// bytes collects a response. It implements network.Writer.
-type bytes []byte
-
-// Malloc returns n more bytes, which are valid until the next call.
-func (b *bytes) Malloc(n int) ([]byte, error) {
-	*b = append(*b, make([]byte, n)...)
-	return (*b)[len(*b)-n:], nil
-}
-
-// WriteBinary implements network.Writer.
-func (b *bytes) WriteBinary(p []byte) (int, error) {
-	*b = append(*b, p...)
-	return len(p), nil
-}
-
-// Flush implements network.Writer.
-func (b *bytes) Flush() error { return nil }
-
-// A closedWriter replaces a response that is complete, so that the server writes nothing more.
-type closedWriter struct{}
-
-// Write implements network.ExtWriter.
-func (closedWriter) Write([]byte) (int, error) {
-	return 0, errors.New("clientconn: the response is complete")
-}
-
-// Flush implements network.ExtWriter.
-func (closedWriter) Flush() error { return nil }
-
-// Finalize implements network.ExtWriter.
-func (closedWriter) Finalize() error { return nil }
+// Upgrade makes the connection carry another protocol after the response. next waits for what the
+// client sends, and returns io.EOF when the client has closed the connection.
+func (c *Conn) Upgrade() (next func() ([]byte, error)) { return c.exchange.Upgrade() }

@@ -1,11 +1,10 @@
 // Package clientconn owns the connection of a client while one request of that client is answered.
 //
-// The whole answer is written through a Conn, while the handler of the request runs or after the
-// handler has left (package socket). Write never blocks: it makes one system call on the goroutine
-// that carries the token, and buffers the bytes that the kernel does not accept. Flush writes the
-// buffer and blocks until the buffer is empty. Three goroutines call Flush: the handler in Serve,
-// the goroutine that drives a stream with backpressure from its client, and the timer for the
-// headers and comments that the timer itself has written.
+// The whole answer is written through a Conn, while the handler of the request runs or after it has
+// returned. Write never blocks: it makes one system call on the goroutine that carries the token, and
+// buffers the bytes that the kernel does not accept. The connection writes them when the kernel has
+// room. Flush waits until the buffer is empty: the goroutine that drives a stream with backpressure
+// from its client calls it.
 //
 // Kill resets the connection, which ends a Flush at once. So a write of a stopped stream waits for
 // its client for 250 ms at most: a client that has not emptied the buffer by then is killed, even if
@@ -29,7 +28,7 @@ import (
 	"github.com/cloudwego/hertz/pkg/app"
 	"github.com/cloudwego/hertz/pkg/protocol"
 
-	"github.com/whence-dev/whence/api-service/edge/socket"
+	"github.com/whence-dev/whence/api-service/connection"
 	"github.com/whence-dev/whence/internal/coarse"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -42,8 +41,7 @@ const (
 	// maxBehind bounds the bytes that wait for the client, besides one item and the kernel's
 	// buffer. A client that is further behind is too slow.
 	maxBehind = 256 << 10
-	// piece is the number of bytes that Flush passes to the kernel at a time. The write timeout
-	// applies to each piece.
+	// piece is the number of bytes that the kernel must take within the write timeout.
 	piece = 8 << 10
 )
 
@@ -51,18 +49,16 @@ const (
 // except those that are only for the handler.
 type Conn struct {
 	// Static.
-	socket       *socket.Socket
+	exchange     connection.Exchange
 	began        time.Time
 	writeTimeout time.Duration
 	left         func(cause *streamerr.Error) // called with the reason why the client counts as gone
 	undo         []func() bool                // undoes EndWith
 	identity     bool                         // the body has no chunks
-	last         bool                         // the connection closes after this answer
 
-	flushEnded sync.Cond // with mu: flushing has become false
+	settled sync.Cond // with mu: behind has become empty, or the answer has ended
 
 	mu       sync.Mutex // guards the following fields
-	flushing bool       // a Flush writes; not a Mutex, for which virtual time would not pass
 	clock    clock
 	timer    *coarse.Timer // nil until Bound
 	armed    time.Duration // when timer fires; never if it is not set
@@ -74,8 +70,8 @@ type Conn struct {
 	opened   bool               // the headers of the events are sent
 	broken   bool               // the body has no end
 	patient  bool               // the client of the broken answer is a browser
-	behind   []byte             // not taken by the client yet; while it is not empty, only Flush writes
-	waits    chan struct{}      // capacity 1: tells Serve that behind is not empty; nil before Serve
+	behind   []byte             // not taken by the client yet; while it is not empty, only refill writes
+	progress int                // bytes of behind that were taken since the write timeout began
 	late     int                // events in behind, which count when they are written
 	written  int64              // bytes of the answer, behind included
 	taken    int64              // bytes of the answer that the kernel has accepted
@@ -84,32 +80,28 @@ type Conn struct {
 	released bool // the handler is about to return, and the connection may serve another request
 }
 
-// Take takes over the connection of c for one request. The handler calls Bound next, and GiveBack
-// before it returns.
+// Take takes over the answer to a request. The handler calls Bound next. GiveBack is called when the
+// answer has ended.
 func Take(c *app.RequestContext) *Conn {
-	old := !c.Request.Header.IsHTTP11()
 	client := &Conn{
-		socket: socket.Of(c), began: time.Now(), left: func(*streamerr.Error) {},
-		clock: newClock(0, 0), armed: never, identity: old, last: old || c.Request.Header.ConnectionClose(), response: &c.Response,
+		exchange: connection.Of(c), began: time.Now(), left: func(*streamerr.Error) {},
+		clock: newClock(0, 0), armed: never, response: &c.Response,
 	}
-	client.flushEnded.L = &client.mu
-	client.socket.Take()
+	client.identity = client.exchange.Identity()
+	client.settled.L = &client.mu
+	client.exchange.Take(client.refill)
 	return client
 }
 
 // Detach makes the Conn independent of the RequestContext that Take was called with, so that the
-// handler may leave (package socket). GiveBack is then called when the answer has ended. The answer
-// has the headers that the RequestContext has now.
+// handler may return before the answer has ended. The answer has the headers that the RequestContext
+// has now.
 func (c *Conn) Detach(from *app.RequestContext) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.response != nil { // the timer may have sent the headers already
 		c.response, c.own = protocol.AcquireResponse(), true
 		from.Response.Header.CopyTo(&c.response.Header)
-	}
-	from.Response.HijackWriter(closedWriter{})
-	if c.last {
-		from.SetConnectionClose()
 	}
 }
 
@@ -124,10 +116,6 @@ type Bounds struct {
 // the reason why the client counts as gone: it does not read, has vanished, or its connection is
 // broken. Bound is called once, before all writes.
 func (c *Conn) Bound(b Bounds, left func(cause *streamerr.Error)) {
-	if !c.socket.Direct() {
-		b.Client = 0 // acknowledgements cannot be measured
-	}
-	c.socket.SetWriteTimeout(0) // the timer of the Conn bounds writes
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.left, c.writeTimeout = left, b.Write
@@ -174,7 +162,7 @@ func (c *Conn) tell(n int, what func(*clock, time.Duration)) {
 
 // Write sends b without blocking, after the headers if b is the first of the events. events is the
 // number of events in b that count as sent. waits reports that the client has not taken all of b:
-// Flush writes the rest. With too much behind, the client is too slow. Errors are *streamerr.Error,
+// the rest is written later. With too much behind, the client is too slow. Errors are *streamerr.Error,
 // and final.
 func (c *Conn) Write(b []byte, events int) (waits bool, err error) {
 	return c.WriteMarked(b, events, Mark{})
@@ -214,9 +202,9 @@ func (c *Conn) write(b []byte, events int, m Mark, now time.Duration) *streamerr
 	c.reached.add(m, c.written, len(b))
 	c.written += int64(len(b))
 	n := 0
-	if len(c.behind) == 0 && c.socket.Direct() {
+	if len(c.behind) == 0 {
 		var err error
-		if n, err = c.socket.Send(b); err != nil {
+		if n, err = c.exchange.Send(b); err != nil {
 			c.fail(broken(err))
 			return c.gone
 		}
@@ -227,6 +215,7 @@ func (c *Conn) write(b []byte, events int, m Mark, now time.Duration) *streamerr
 		}
 	}
 	if len(c.behind) == 0 {
+		c.progress = 0
 		c.clock.blocked(now)
 		c.arm(now)
 	} else if len(c.behind)+len(b)-n > maxBehind {
@@ -235,10 +224,6 @@ func (c *Conn) write(b []byte, events int, m Mark, now time.Duration) *streamerr
 	}
 	c.behind = append(c.behind, b[n:]...)
 	c.late += events
-	select {
-	case c.waits <- struct{}{}:
-	default: // Serve has been notified already, or is not called
-	}
 	return nil
 }
 
@@ -263,11 +248,12 @@ func (c *Conn) Kill() {
 func (c *Conn) fail(gone *streamerr.Error) {
 	c.gone = gone
 	c.behind = nil
+	c.settled.Broadcast()
 	c.stopTimer()
 	if c.released {
 		return
 	}
-	c.socket.Reset()
+	c.exchange.Reset()
 }
 
 // Failure returns why the client counts as gone, or nil. It is set before the connection is closed.
@@ -287,7 +273,7 @@ func (c *Conn) why() *streamerr.Error {
 
 // Cut closes the connection before the answer is complete: a body without its end is never a clean
 // end.
-func (c *Conn) Cut() { c.socket.Close() }
+func (c *Conn) Cut() { c.exchange.Cut() }
 
 // patience is how long GiveBack of a broken answer waits for a browser to close the connection.
 const patience = 2 * time.Second
@@ -301,8 +287,8 @@ func (c *Conn) Break(browser bool) {
 	c.broken, c.patient = true, browser
 }
 
-// GiveBack gives the connection back to the server. It waits until no Flush writes, and cuts the
-// answer if it is broken, or a part of it is still behind.
+// GiveBack gives the connection back to the server. It cuts the answer if it is broken, or a part of it
+// is still behind.
 func (c *Conn) GiveBack() {
 	for _, undo := range c.undo {
 		undo()
@@ -311,20 +297,18 @@ func (c *Conn) GiveBack() {
 	incomplete, waits := c.broken || len(c.behind) > 0, c.patient && c.gone == nil
 	c.mu.Unlock()
 	if waits {
-		c.socket.AwaitLeft(patience)
+		c.exchange.AwaitLeft(patience)
 	}
 	if incomplete {
-		c.Cut() // this also ends a Flush
+		c.Cut()
 	}
-	c.beginFlush()
-	defer c.endFlush()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.released = true
+	c.settled.Broadcast()
 	c.stopTimer()
 	c.answered()
-	c.socket.SetWriteTimeout(c.writeTimeout)
-	c.socket.Free(c.last)
+	c.exchange.Free(c.identity)
 }
 
 // answered releases the response, which was sent or is no longer needed. mu is held.
@@ -343,8 +327,8 @@ func Gone() *streamerr.Error {
 // Left returns the ending of a stream whose client has left conn, the context of its connection.
 func Left(conn context.Context) *streamerr.Error {
 	gone := Gone()
-	if socket.Flooded(conn) {
-		gone.Message = fmt.Sprintf("the client sent more than %d bytes before its answer had ended, so its connection was closed", socket.MaxAhead)
+	if connection.Flooded(conn) {
+		gone.Message = fmt.Sprintf("the client sent more than %d bytes before its answer had ended, so its connection was closed", connection.MaxAhead)
 	}
 	return gone
 }

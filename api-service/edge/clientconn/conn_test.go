@@ -12,67 +12,80 @@ import (
 	"github.com/cloudwego/hertz/pkg/network"
 	"github.com/cloudwego/hertz/pkg/protocol"
 
+	"github.com/whence-dev/whence/api-service/connection"
+	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A fakeConn is a client's connection whose client reads nothing before the time readsFrom.
-type fakeConn struct {
+// A fakeExchange is an Exchange whose client reads nothing before the time readsFrom.
+type fakeExchange struct {
 	network.Conn
+	connection.Exchange
 	readsFrom time.Time
-	cut       chan struct{}
-
-	flushed func() // called by Flush; may be nil
+	takes     int // bytes that the next Send takes, before the client reads nothing for an hour; 0 for no such limit
 
 	mu     sync.Mutex
+	room   func()
+	waits  *time.Timer // until readsFrom, once a Send was refused
 	closed bool
 	text   strings.Builder
 }
 
-func newFakeConn(unread time.Duration) *fakeConn {
-	return &fakeConn{readsFrom: time.Now().Add(unread), cut: make(chan struct{})}
+func newFake(unread time.Duration) *fakeExchange {
+	return &fakeExchange{readsFrom: time.Now().Add(unread)}
 }
 
-func (f *fakeConn) WriteBinary(b []byte) (int, error) {
-	select {
-	case <-time.After(time.Until(f.readsFrom)):
-	case <-f.cut:
-	}
+func (f *fakeExchange) Close() error           { return nil } // makes the two embedded interfaces unambiguous
+func (f *fakeExchange) Identity() bool         { return false }
+func (f *fakeExchange) Take(room func())       { f.room = room }
+func (f *fakeExchange) Free(bool)              { f.Cut() }
+func (f *fakeExchange) Reset()                 { f.Cut() }
+func (f *fakeExchange) Touched(*prefetch.List) {}
+
+func (f *fakeExchange) Head(b []byte, h *protocol.ResponseHeader) []byte {
+	return append(b, h.Header()...)
+}
+
+func (f *fakeExchange) Acknowledged() (all bool, ago time.Duration, err error) {
+	return false, 0, errors.ErrUnsupported
+}
+
+func (f *fakeExchange) Send(b []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.closed {
-		return 0, errors.New("the connection is closed")
+	switch {
+	case f.closed:
+		return 0, errors.New("the exchange has ended")
+	case time.Now().Before(f.readsFrom):
+		if f.waits == nil {
+			f.waits = time.AfterFunc(time.Until(f.readsFrom), f.room)
+		}
+		return 0, nil
+	}
+	if n := f.takes; n > 0 && n < len(b) {
+		b, f.readsFrom = b[:n], time.Now().Add(time.Hour)
+		f.waits = time.AfterFunc(time.Hour, f.room)
 	}
 	return f.text.Write(b)
 }
 
-func (f *fakeConn) Flush() error {
-	if f.flushed != nil {
-		f.flushed()
-	}
-	return nil
-}
-
-func (f *fakeConn) SetWriteTimeout(time.Duration) error { return nil }
-
-func (f *fakeConn) Close() error {
+func (f *fakeExchange) Cut() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.closed {
-		f.closed = true
-		close(f.cut)
+	if f.closed = true; f.waits != nil {
+		f.waits.Stop()
 	}
-	return nil
 }
 
-func (f *fakeConn) got() string {
+func (f *fakeExchange) got() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.text.String()
 }
 
-// take takes over a connection on which no write succeeds at once, and begins events on it. Writes
-// time out after 30 s, the headers are due after 2 s, and comments after 15 s.
-func take(f *fakeConn, left func(*streamerr.Error)) *Conn {
+// take takes over an exchange, and begins events on it. Writes time out after 30 s, the headers are due
+// after 2 s, and comments after 15 s.
+func take(f *fakeExchange, left func(*streamerr.Error)) *Conn {
 	c := app.NewContext(0)
 	c.SetConn(f)
 	client := Take(c)
@@ -85,11 +98,11 @@ func take(f *fakeConn, left func(*streamerr.Error)) *Conn {
 // synctest.
 func startServerDate() { protocol.ServerDateOnce.Do(protocol.UpdateServerDate) }
 
-// TestTimerFlushesItsOwnComments: no token arrives, so no other goroutine calls Flush.
-func TestTimerFlushesItsOwnComments(t *testing.T) {
+// TestCommentsWaitForTheClient: no token arrives, so only the timer writes.
+func TestCommentsWaitForTheClient(t *testing.T) {
 	startServerDate()
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeConn(20 * time.Second)
+		f := newFake(20 * time.Second)
 		client := take(f, func(cause *streamerr.Error) { t.Error("a client that reads counts as gone:", cause) })
 		time.Sleep(21 * time.Second)
 		synctest.Wait()
@@ -113,7 +126,7 @@ func TestTimerFlushesItsOwnComments(t *testing.T) {
 func TestTimerWritesNothingAfterGiveBack(t *testing.T) {
 	startServerDate()
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeConn(time.Hour)
+		f := newFake(time.Hour)
 		client := take(f, func(*streamerr.Error) {})
 		time.Sleep(3 * time.Second)
 		synctest.Wait() // the headers wait
@@ -133,7 +146,7 @@ func TestTimerWritesNothingAfterGiveBack(t *testing.T) {
 // TestHeadersMayBeDueBeforeDetach: the timer sends the headers while the handler detaches the Conn.
 func TestHeadersMayBeDueBeforeDetach(t *testing.T) {
 	for range 100 {
-		f, c := newFakeConn(0), app.NewContext(0)
+		f, c := newFake(0), app.NewContext(0)
 		c.SetConn(f)
 		client := Take(c)
 		client.Bound(Bounds{}, func(cause *streamerr.Error) { t.Error(cause) })
@@ -149,20 +162,38 @@ func TestHeadersMayBeDueBeforeDetach(t *testing.T) {
 	}
 }
 
-// TestClientLeavesWhileAWriteSucceeds: the client reads the last bytes and closes its connection
-// before Flush returns.
-func TestClientLeavesWhileAWriteSucceeds(t *testing.T) {
+// TestKilledClientIsNotReportedAsGone: Kill ends a Flush that waits for the client, and its caller knows
+// already that the client has gone.
+func TestKilledClientIsNotReportedAsGone(t *testing.T) {
 	startServerDate()
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeConn(0)
+		f := newFake(time.Hour)
 		left := 0
 		client := take(f, func(*streamerr.Error) { left++ })
-		f.flushed = client.Kill
-		if err := client.Send([]byte("last"), 1); streamerr.As(err).Reason != streamerr.ClientGone {
-			t.Error(err)
+		time.AfterFunc(time.Second, client.Kill)
+		begun := time.Now()
+		if err := client.Send([]byte("last"), 1); streamerr.As(err).Reason != streamerr.ClientGone || time.Since(begun) != time.Second {
+			t.Error(err, time.Since(begun))
 		}
-		if left != 0 { // the caller of Kill knows already
+		synctest.Wait()
+		if left != 0 {
 			t.Errorf("a client that was killed is reported as gone %d times", left)
+		}
+		client.GiveBack()
+	})
+}
+
+// TestSlowClientFails: a client that does not read for the write timeout is too slow, and Flush returns.
+func TestSlowClientFails(t *testing.T) {
+	startServerDate()
+	synctest.Test(t, func(t *testing.T) {
+		var cause *streamerr.Error
+		client := take(newFake(time.Hour), func(gone *streamerr.Error) { cause = gone })
+		begun := time.Now()
+		err := client.Send([]byte("last"), 1)
+		synctest.Wait()
+		if took := time.Since(begun); streamerr.As(err).Reason != streamerr.SlowReader || cause == nil || cause.Reason != streamerr.SlowReader || took < 30*time.Second || took > 35*time.Second {
+			t.Error(err, cause, took)
 		}
 		client.GiveBack()
 	})

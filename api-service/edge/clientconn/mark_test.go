@@ -3,7 +3,6 @@ package clientconn
 import (
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/whence-dev/whence/api-service/extent"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
@@ -14,7 +13,7 @@ import (
 func TestExtentIsWhatTheClientHasTaken(t *testing.T) {
 	startServerDate()
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeConn(0)
+		f := newFake(0)
 		client := take(f, func(*streamerr.Error) {})
 		want := func(want extent.Extent) {
 			t.Helper()
@@ -30,13 +29,9 @@ func TestExtentIsWhatTheClientHasTaken(t *testing.T) {
 		}
 		want(extent.Nothing)
 		send(10, Mark{Extent: extent.Part, At: 10})
-		want(extent.Nothing) // the event waits behind the headers
-		if err := client.Flush(); err != nil {
-			t.Error(err)
-		}
 		want(extent.Part)
 
-		f.flushed = func() { f.readsFrom = time.Now().Add(time.Hour) } // the client reads no further
+		f.takes = piece // and the client reads no further
 		send(piece+10, Mark{Extent: extent.Answer, At: piece, Last: true})
 		go client.Flush() // fails
 		synctest.Wait()
@@ -51,7 +46,7 @@ func TestExtentIsWhatTheClientHasTaken(t *testing.T) {
 func TestExtentOfAClientWithTheTerminator(t *testing.T) {
 	startServerDate()
 	synctest.Test(t, func(t *testing.T) {
-		client := take(newFakeConn(0), func(*streamerr.Error) {})
+		client := take(newFake(0), func(*streamerr.Error) {})
 		if _, err := client.WriteMarked([]byte("all"), 1, Mark{Extent: extent.Answer, At: 2, Last: true}); err != nil {
 			t.Error(err)
 		}

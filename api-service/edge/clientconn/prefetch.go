@@ -6,5 +6,6 @@ import "github.com/whence-dev/whence/internal/prefetch"
 func (c *Conn) Touched(to *prefetch.List) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	to.Add(prefetch.Of(c), prefetch.Of(c.socket), prefetch.Func(c.sent))
+	to.Add(prefetch.Of(c), prefetch.Func(c.sent))
+	c.exchange.Touched(to)
 }

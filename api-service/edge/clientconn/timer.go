@@ -16,11 +16,11 @@ func (c *Conn) arm(now time.Duration) {
 }
 
 // tick executes the duties that are due. It runs on the Clock's goroutine and must not block, so
-// left and Flush run on goroutines of their own.
+// left runs on a goroutine of its own.
 func (c *Conn) tick() {
 	c.mu.Lock()
 	c.armed = never
-	before, empty := c.gone, len(c.behind) == 0
+	before := c.gone
 	for !c.released && c.gone == nil {
 		now := c.now()
 		due, at := c.clock.next()
@@ -30,13 +30,10 @@ func (c *Conn) tick() {
 		}
 		c.do(due, now)
 	}
-	gone, left := c.gone, empty && len(c.behind) > 0
+	gone := c.gone
 	c.mu.Unlock()
-	switch {
-	case gone != before:
+	if gone != before {
 		go c.left(gone)
-	case left: // no other goroutine may call Flush before the next token
-		go c.Flush() //nolint:errcheck // c.gone has the error
 	}
 }
 
@@ -46,7 +43,7 @@ func (c *Conn) do(due duty, now time.Duration) {
 	case speak:
 		_ = c.write(c.ping(), 0, Mark{}, now) // c.gone has the error
 	case look:
-		all, ago, err := c.socket.Acknowledged()
+		all, ago, err := c.exchange.Acknowledged()
 		if err != nil {
 			c.clock.look = never // the system does not report acknowledgements
 		} else if c.clock.looked(now, all, ago) {

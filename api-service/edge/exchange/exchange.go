@@ -18,12 +18,11 @@ import (
 	"time"
 
 	"github.com/cloudwego/hertz/pkg/app"
-	"github.com/cloudwego/hertz/pkg/protocol/http1/ext"
 
 	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/connection"
 	"github.com/whence-dev/whence/api-service/connlimit"
 	"github.com/whence-dev/whence/api-service/edge/clientconn"
-	"github.com/whence-dev/whence/api-service/edge/httpd"
 	"github.com/whence-dev/whence/api-service/openai"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/internal/panicvalue"
@@ -166,7 +165,7 @@ func (d *Desk) Body(c *app.RequestContext, owner string) ([]byte, error) {
 	if enc := string(c.GetHeader("Content-Encoding")); enc != "" && !strings.EqualFold(enc, "identity") {
 		return nil, WithStatus(http.StatusUnsupportedMediaType, streamerr.InvalidParam("Content-Encoding", "Content-Encoding %.32q is not supported; send the body as it is", enc))
 	}
-	all := httpd.Of(c)
+	all := connection.BodyOf(c)
 	body, err := read(all, nil, min(freeBody, d.MaxBody)+1)
 	if err == nil && len(body) > freeBody && d.MaxBody > freeBody {
 		body, err = d.readLong(c, all, owner, body)
@@ -177,19 +176,18 @@ func (d *Desk) Body(c *app.RequestContext, owner string) ([]byte, error) {
 		return nil, err
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, WithStatus(http.StatusRequestTimeout, streamerr.New(streamerr.Deadline, "the body did not arrive in time (--read-timeout)"))
-	case httpd.TrailerTooLarge(err):
+	case connection.TrailerTooLarge(err):
 		return nil, WithStatus(http.StatusRequestHeaderFieldsTooLarge, streamerr.New(streamerr.Invalid, "%v", err))
 	case err != nil:
 		return nil, streamerr.New(streamerr.Invalid, "the body could not be read: %v", err)
 	case int64(len(body)) > d.MaxBody:
 		return nil, d.TooLarge(c)
 	}
-	release(c)
 	return body, nil
 }
 
 // readLong reads the rest of a long body, which begins with head.
-func (d *Desk) readLong(c *app.RequestContext, all *httpd.Body, owner string, head []byte) ([]byte, error) {
+func (d *Desk) readLong(c *app.RequestContext, all *connection.Body, owner string, head []byte) ([]byte, error) {
 	size := d.MaxBody
 	if announced := all.Length(); announced > 0 {
 		size = min(size, announced)
@@ -224,7 +222,7 @@ const trusted = 64 << 10
 const minBody = 64
 
 // read reads a body, which begins with body, until it has limit bytes.
-func read(all *httpd.Body, body []byte, limit int64) ([]byte, error) {
+func read(all *connection.Body, body []byte, limit int64) ([]byte, error) {
 	from := io.LimitReader(all, limit-int64(len(body)))
 	if body == nil {
 		body = make([]byte, 0, min(max(all.Length(), minBody), trusted)+1) // one byte is free when the end arrives
@@ -242,14 +240,6 @@ func read(all *httpd.Body, body []byte, limit int64) ([]byte, error) {
 			return body, err
 		}
 	}
-}
-
-// release frees the buffers of a request whose body has been read to its end. Otherwise they would
-// last as long as the stream that answers the request.
-func release(c *app.RequestContext) {
-	_ = ext.ReleaseBodyStream(c.RequestBodyStream()) // fails only if there is more to read
-	c.Request.ResetBody()
-	_ = c.GetConn().Release() // netpoll's Release never fails here
 }
 
 // TooLarge refuses a request with a body over MaxBody, and closes the connection instead of reading
@@ -305,13 +295,12 @@ func (d *Desk) refused(id string, status int, out *streamerr.Error) {
 // Bound is middleware that refuses requests whose header is refused, and those whose announced body
 // is too large, before reading any of the body.
 func (d *Desk) Bound(ctx context.Context, c *app.RequestContext) {
-	defer httpd.End(c)
 	defer endShare(c)
 	if err := d.bound(c); err != nil {
 		c.SetConnectionClose()
 		ID(c)
 		c.Abort()
-		if out, status := d.refusal(err); status == http.StatusHTTPVersionNotSupported && httpd.GoAway(c, out.Text()) {
+		if out, status := d.refusal(err); status == http.StatusHTTPVersionNotSupported && connection.GoAway(c, out.Text()) {
 			d.refused("", status, out)
 			return
 		}
@@ -323,14 +312,14 @@ func (d *Desk) Bound(ctx context.Context, c *app.RequestContext) {
 
 // bound returns the reason to refuse a request for its header, or nil.
 func (d *Desk) bound(c *app.RequestContext) error {
-	switch httpd.Check(c) {
-	case httpd.NotHTTP1:
+	switch connection.Check(c) {
+	case connection.NotHTTP1:
 		return WithStatus(http.StatusHTTPVersionNotSupported, streamerr.New(streamerr.Invalid, "this port speaks HTTP/1.1; HTTP/2 needs TLS (--tls-cert)"))
-	case httpd.TooMany:
-		return WithStatus(http.StatusRequestHeaderFieldsTooLarge, streamerr.New(streamerr.Invalid, "the header has more than %d fields", httpd.MaxFields))
-	case httpd.Accepted:
+	case connection.TooMany:
+		return WithStatus(http.StatusRequestHeaderFieldsTooLarge, streamerr.New(streamerr.Invalid, "the header has more than %d fields", connection.MaxFields))
+	case connection.Accepted:
 	}
-	if httpd.Of(c).Length() > d.MaxBody {
+	if connection.BodyOf(c).Length() > d.MaxBody {
 		return d.TooLarge(c)
 	}
 	return nil

@@ -5,7 +5,7 @@ import (
 	"net/http"
 
 	"github.com/cloudwego/hertz/pkg/app"
-	"github.com/cloudwego/hertz/pkg/app/server"
+	"github.com/cloudwego/hertz/pkg/route"
 
 	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
@@ -16,7 +16,7 @@ import (
 )
 
 // OllamaRoutes adds the routes of Ollama's API that run no stream.
-func (o *Operator) OllamaRoutes(h *server.Hertz) {
+func (o *Operator) OllamaRoutes(h *route.Engine) {
 	for _, method := range []string{http.MethodGet, http.MethodHead} {
 		h.Handle(method, "/api/version", func(_ context.Context, c *app.RequestContext) { exchange.JSON(c, ollama.Version(cli.Release())) })
 		h.Handle(method, "/api/tags", o.ollamaList(ollama.Tags))

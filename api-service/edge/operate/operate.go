@@ -5,7 +5,7 @@ package operate
 import (
 	"net/http"
 
-	"github.com/cloudwego/hertz/pkg/app/server"
+	"github.com/cloudwego/hertz/pkg/route"
 
 	"github.com/whence-dev/whence/api-service/edge/chats"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
@@ -25,7 +25,7 @@ type Operator struct {
 }
 
 // Routes adds the routes to h.
-func (o *Operator) Routes(h *server.Hertz) {
+func (o *Operator) Routes(h *route.Engine) {
 	h.GET("/v1/streams", o.list)
 	h.GET("/v1/streams/:id", o.why)
 	h.DELETE("/v1/streams/:id", o.stopStream)

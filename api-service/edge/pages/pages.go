@@ -6,7 +6,7 @@ import (
 	"net/http"
 
 	"github.com/cloudwego/hertz/pkg/app"
-	"github.com/cloudwego/hertz/pkg/app/server"
+	"github.com/cloudwego/hertz/pkg/route"
 
 	"github.com/whence-dev/whence/api-service/web"
 )
@@ -16,7 +16,7 @@ import (
 const IconByHabit = "/favicon.ico"
 
 // Routes adds the files to h.
-func Routes(h *server.Hertz) {
+func Routes(h *route.Engine) {
 	for _, f := range web.Files() {
 		serve := page(f)
 		h.GET(f.Path, serve)

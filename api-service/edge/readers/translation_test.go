@@ -11,17 +11,16 @@ import (
 	"time"
 
 	"github.com/cloudwego/hertz/pkg/app"
-	"github.com/cloudwego/hertz/pkg/app/server"
+	"github.com/cloudwego/hertz/pkg/common/config"
+	"github.com/cloudwego/hertz/pkg/route"
 
 	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/connection"
 	"github.com/whence-dev/whence/api-service/delivery"
-	"github.com/whence-dev/whence/api-service/edge/httpd"
 	"github.com/whence-dev/whence/api-service/edge/readers"
-	"github.com/whence-dev/whence/api-service/edge/socket"
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/internal/coarse"
 	"github.com/whence-dev/whence/internal/leaktest"
-	"github.com/whence-dev/whence/internal/pollnet/pollnettest"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -37,14 +36,14 @@ func serve(t *testing.T, l replay.Log) (url string, r *readers.Readers) {
 		Name: "api-service", Log: log, Replay: l, Deliveries: &delivery.Book{}, Live: stream.Set{Max: 10}, WriteTimeout: time.Minute,
 		Enter: func(replay.Head) func(*streamerr.Error) { return func(*streamerr.Error) {} },
 	}
-	ln := pollnettest.Listen(t)
-	accepted := socket.Options{Silence: time.Minute, Idle: time.Minute, Clock: &coarse.Clock{}}
-	h := server.New(server.WithListener(ln), server.WithTransport(socket.Transport), server.WithDisablePrintRoute(true),
-		server.WithOnAccept(func(conn net.Conn) context.Context {
-			ctx, _ := socket.Accept(context.Background(), conn, accepted) // if Accept fails, so does the request
-			return ctx
-		}))
-	h.GET("/", func(conn context.Context, c *app.RequestContext) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := config.NewOptions(nil)
+	options.DisablePrintRoute = true
+	h := &connection.Server{Engine: route.NewEngine(options), Arrival: time.Minute, Idle: time.Minute, Clock: &coarse.Clock{}}
+	h.Engine.GET("/", func(conn context.Context, c *app.RequestContext) {
 		in, err := l.Open(conn, "s")
 		if err != nil {
 			t.Error(err)
@@ -58,7 +57,7 @@ func serve(t *testing.T, l replay.Log) (url string, r *readers.Readers) {
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- httpd.Run(ctx, h, ln, func() time.Duration { return time.Second }, log) }()
+	go func() { ended <- h.Run(ctx, ln, func() time.Duration { return time.Second }) }()
 	t.Cleanup(func() {
 		http.DefaultClient.CloseIdleConnections()
 		stop()

@@ -14,12 +14,12 @@ import (
 	"time"
 
 	"github.com/cloudwego/hertz/pkg/app"
-	"github.com/cloudwego/hertz/pkg/app/server"
+	"github.com/cloudwego/hertz/pkg/route"
 
 	"github.com/whence-dev/whence/api-service/access"
 	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/connection"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
-	"github.com/whence-dev/whence/api-service/edge/httpd"
 	"github.com/whence-dev/whence/api-service/edge/readers"
 	"github.com/whence-dev/whence/api-service/follow"
 	"github.com/whence-dev/whence/api-service/jsontext"
@@ -48,7 +48,7 @@ type Service struct {
 }
 
 // Routes adds the routes to h.
-func (s *Service) Routes(h *server.Hertz) {
+func (s *Service) Routes(h *route.Engine) {
 	h.GET("/v1/responses/:id", s.handle(s.retrieve))
 	h.DELETE("/v1/responses/:id", s.handle(s.remove))
 	h.POST("/v1/responses/:id/cancel", s.handle(s.cancel))
@@ -147,7 +147,7 @@ const maxBody = 1 << 10
 // its GET.
 func (q *request) streams() (bool, error) {
 	word := q.c.Query("stream")
-	if body := httpd.Of(q.c); word == "" && body.Length() > 0 && body.Length() <= maxBody {
+	if body := connection.BodyOf(q.c); word == "" && body.Length() > 0 && body.Length() <= maxBody {
 		text, err := io.ReadAll(body)
 		if err != nil {
 			return false, streamerr.New(streamerr.Invalid, "the body could not be read: %v", err)

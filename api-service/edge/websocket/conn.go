@@ -1,10 +1,8 @@
 // Package websocket carries streams over WebSockets (RFC 6455) at the edge: the handshake, the
 // frames, the check that the client is alive, and the close code of an ending.
 //
-// hertz-contrib/websocket makes the handshake and reads frames, but writes nothing: its writes
-// would wait for the client, and after a fault of the client it would close the connection before
-// the ending of the stream could be sent. So all frames are written through the clientconn.Conn of
-// the request, which never waits and applies the bounds of all clients.
+// All frames are written through the clientconn.Conn of the request, which never waits and applies the
+// bounds of all clients. Control frames of the client are answered while its messages are read.
 package websocket
 
 import (
@@ -17,9 +15,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/cloudwego/hertz/pkg/network"
-	hertzws "github.com/hertz-contrib/websocket"
-
 	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -27,10 +22,8 @@ import (
 // A Conn is a WebSocket on the connection of a client. One goroutine calls Receive; the other methods
 // are safe for concurrent use.
 type Conn struct {
-	client     *clientconn.Conn
-	in         *inbound
-	ws         *hertzws.Conn
-	maxMessage int64
+	client *clientconn.Conn
+	in     *inbound
 	// Reserve takes memory for a message of up to that many bytes, or refuses it; shrink returns what is not
 	// needed. nil for no bound.
 	Reserve func(size int64) (shrink func(to int64), err error)
@@ -39,42 +32,34 @@ type Conn struct {
 	closed bool       // a close frame is being sent, and nothing may follow it
 }
 
-var errReadOnly = errors.New("websocket: the library does not write")
-
-// inbound is the connection without its writes.
+// inbound is what the client sends.
 type inbound struct {
-	network.Conn
-	code  int           // code of the close frame that the library tried to send; 0 if none
-	text  string        // of that frame
-	heard atomic.Uint64 // number of bytes received from the client
-	scanner
+	next  func() ([]byte, error) // waits for more bytes
+	rest  []byte                 // arrived, not parsed
+	heard atomic.Uint64          // number of bytes received from the client
+	parser
 }
 
-// Read implements net.Conn. It counts bytes, because a client that sends a long message slowly is
-// alive, and frames without data.
-func (i *inbound) Read(b []byte) (int, error) {
-	n, err := i.Conn.Read(b)
-	i.heard.Add(uint64(n))
-	if flood := i.scan(b[:n], time.Now()); flood != nil {
-		return 0, flood
+// read parses the next part of what the client sends. Any byte is counted, because a client that sends
+// a long message slowly is alive.
+func (i *inbound) read() (part []byte, what event, err error) {
+	for {
+		if len(i.rest) == 0 {
+			if i.rest, err = i.next(); err != nil {
+				return nil, more, err
+			}
+			i.heard.Add(uint64(len(i.rest)))
+		}
+		var taken int
+		taken, part, what, err = i.take(i.rest, time.Now())
+		if i.rest = i.rest[taken:]; len(i.rest) == 0 {
+			i.rest = nil
+		}
+		if what != more || err != nil {
+			return part, what, err
+		}
 	}
-	return n, err
 }
-
-// Write implements net.Conn. It records the close frame that the library sends after a fault of the
-// client.
-func (i *inbound) Write(b []byte) (int, error) {
-	if len(b) >= 4 && Opcode(b[0]) == final|closing {
-		i.code, i.text = int(b[2])<<8|int(b[3]), string(b[4:])
-	}
-	return 0, errReadOnly
-}
-
-// SetDeadline implements net.Conn. The library may not set deadlines.
-func (i *inbound) SetDeadline(time.Time) error { return nil }
-
-// SetWriteDeadline implements net.Conn.
-func (i *inbound) SetWriteDeadline(time.Time) error { return nil }
 
 // A Message is a message of a client.
 type Message struct {
@@ -99,38 +84,56 @@ type Fault struct {
 
 // Receive returns the next message. After a Fault there are no more.
 func (c *Conn) Receive() (Message, *Fault) {
-	kind, r, err := c.ws.NextReader()
-	if err != nil {
-		return Message{}, c.fault(err)
+	var m Message
+	for {
+		part, what, err := c.in.read()
+		switch {
+		case err != nil:
+		case what == control:
+			err = c.answer(Opcode(c.in.head[0])&0xf, part)
+		default:
+			c.extend(&m, part)
+		}
+		switch {
+		case err != nil:
+			m.Free()
+			return Message{}, c.fault(err)
+		case what != whole:
+			continue
+		case m.Kind == Text && m.Refused == nil && !utf8.Valid(m.Data):
+			m.Free()
+			return Message{}, &Fault{Cause: streamerr.New(streamerr.Invalid, "a text message is not valid UTF-8"), Code: badText}
+		}
+		m.keep(len(m.Data))
+		return m, nil
 	}
-	m := Message{Kind: Opcode(kind)}
-	if m.Data, err = io.ReadAll(io.LimitReader(r, freeMessage)); err == nil && len(m.Data) == freeMessage {
-		err = c.readLong(&m, r)
-	}
-	switch {
-	case err != nil:
-		m.Free()
-		return Message{}, c.fault(err)
-	case m.Refused == nil && m.Kind == Text && !utf8.Valid(m.Data):
-		m.Free()
-		return Message{}, &Fault{Cause: streamerr.New(streamerr.Invalid, "a text message is not valid UTF-8"), Code: badText}
-	}
-	return m, nil
 }
 
-// readLong reads the rest of a long message, or skips it if there is no memory for it.
-func (c *Conn) readLong(m *Message, r io.Reader) error {
-	if c.Reserve != nil {
-		if m.shrink, m.Refused = c.Reserve(c.maxMessage); m.Refused != nil {
+// extend adds a part to a message. A part of a message for which there is no memory is dropped.
+func (c *Conn) extend(m *Message, part []byte) {
+	m.Kind = c.in.kind
+	if m.Refused != nil {
+		return
+	}
+	if before := len(m.Data); before < freeMessage && before+len(part) >= freeMessage && c.Reserve != nil {
+		if m.shrink, m.Refused = c.Reserve(c.in.limit); m.Refused != nil {
 			m.Data = nil
-			_, err := io.Copy(io.Discard, r)
-			return err
+			return
 		}
 	}
-	rest, err := io.ReadAll(r)
-	m.Data = append(m.Data, rest...)
-	m.keep(len(m.Data))
-	return err
+	m.Data = append(m.Data, part...)
+}
+
+// answer answers a control frame. A close frame is an error.
+func (c *Conn) answer(kind Opcode, payload []byte) error {
+	switch kind {
+	case ping:
+		return c.control(frameOf(pong, payload))
+	case closing:
+		return closed(payload)
+	default: // a pong
+		return nil
+	}
 }
 
 // Free returns the memory of a message, once Data is no longer needed. It may be called more than once.
@@ -143,28 +146,25 @@ func (m *Message) keep(n int) {
 	}
 }
 
-// fault returns the Fault of an error of the library.
+// fault returns the Fault of an error of read or answer.
 func (c *Conn) fault(err error) *Fault {
 	gone := clientconn.Gone()
-	closed, isClose := errors.AsType[*hertzws.CloseError](err)
+	var wrong *violation
+	var left *closeError
 	switch {
-	case errors.Is(err, errIdleFrames):
-		return &Fault{Cause: streamerr.New(streamerr.Invalid, "the client sends too many frames without data"), Code: brokenRules}
-	case c.in.code == tooBig || errors.Is(err, hertzws.ErrReadLimit):
-		return &Fault{Cause: streamerr.New(streamerr.Invalid, "a message has more than %d bytes", c.maxMessage), Code: tooBig}
-	case c.in.code != 0:
-		return &Fault{Cause: streamerr.New(streamerr.Invalid, "the client does not follow the WebSocket protocol: %s", c.in.text), Code: brokenFrames}
-	case c.client.Failure() != nil && (!isClose || closed.Code == noFrame): // a failed client has closed the connection itself
-		return &Fault{Cause: c.client.Failure()}
-	case isClose && closed.Code == noFrame:
-		gone.Message = "the client closed its connection without a close frame"
-		return &Fault{Cause: gone}
-	case isClose && closed.Code == noCode:
+	case errors.As(err, &wrong):
+		return &Fault{Cause: streamerr.New(streamerr.Invalid, "%s", wrong.text), Code: wrong.code}
+	case errors.As(err, &left) && left.code == noCode:
 		gone.Message = "the client closed the WebSocket without a code"
 		return &Fault{Cause: gone, Code: normal, Closed: true}
-	case isClose:
-		gone.Message = "the client closed the WebSocket with the code " + strconv.Itoa(closed.Code)
-		return &Fault{Cause: gone, Code: closed.Code, Closed: true}
+	case left != nil:
+		gone.Message = "the client closed the WebSocket with the code " + strconv.Itoa(left.code)
+		return &Fault{Cause: gone, Code: left.code, Closed: true}
+	case c.client.Failure() != nil: // a failed client has closed the connection itself
+		return &Fault{Cause: c.client.Failure()}
+	case errors.Is(err, io.EOF):
+		gone.Message = "the client closed its connection without a close frame"
+		return &Fault{Cause: gone}
 	default:
 		gone.Cause = err
 		return &Fault{Cause: gone}

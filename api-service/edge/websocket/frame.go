@@ -1,10 +1,6 @@
 package websocket
 
-import (
-	"encoding/binary"
-	"errors"
-	"time"
-)
+import "encoding/binary"
 
 // An Opcode is the kind of a frame (RFC 6455, section 5.2).
 type Opcode byte
@@ -14,6 +10,7 @@ const (
 	Text   Opcode = 1
 	Binary Opcode = 2
 
+	further Opcode = 0 // continues a message
 	closing Opcode = 8
 	ping    Opcode = 9
 	pong    Opcode = 10
@@ -71,89 +68,4 @@ func frameOf(kind Opcode, payload []byte) []byte {
 	var e Encoder
 	frame, _ := e.End(kind, append(e.Begin(), payload...))
 	return frame
-}
-
-const (
-	// maxIdle bounds the frames without data that a client may send at once. A control frame has none,
-	// and neither has an empty fragment.
-	maxIdle = 1000
-	// idleTime is the time after which a client may send one more frame without data.
-	idleTime = 10 * time.Millisecond
-)
-
-var errIdleFrames = errors.New("websocket: too many frames without data")
-
-// A scanner follows the frames of a client, and counts those without data. The library reads such
-// frames for as long as they come, without returning.
-type scanner struct {
-	head [maxHead]byte // of the current frame
-	have int           // bytes of head
-	left uint64        // bytes of the frame that follow head
-	idle int           // frames without data, minus those that time has forgiven
-	at   time.Time     // when idle was last lowered
-}
-
-// maxHead is the size of the longest header of a frame from a client, in bytes.
-const maxHead = 14
-
-// scan takes the next bytes of the client, which have arrived at a time.
-func (s *scanner) scan(b []byte, now time.Time) error {
-	for len(b) > 0 {
-		if s.left > 0 {
-			n := min(uint64(len(b)), s.left)
-			b, s.left = b[n:], s.left-n
-			continue
-		}
-		s.head[s.have] = b[0]
-		b = b[1:]
-		if s.have++; s.have < s.size() {
-			continue
-		}
-		s.have, s.left = 0, s.payload()
-		if Opcode(s.head[0])&0x8 == 0 && s.left > 0 {
-			continue
-		}
-		if s.idle++; s.idle > maxIdle && !s.forgive(now) {
-			return errIdleFrames
-		}
-	}
-	return nil
-}
-
-// forgive lowers the count of frames without data by the time that has passed, and reports whether it is
-// within its bound.
-func (s *scanner) forgive(now time.Time) bool {
-	s.idle = max(0, s.idle-int(min(now.Sub(s.at)/idleTime, maxIdle)))
-	s.at = now
-	return s.idle <= maxIdle
-}
-
-// size returns the size of the current frame's header, as far as the bytes so far tell.
-func (s *scanner) size() int {
-	size := 2
-	if s.have < size {
-		return size
-	}
-	if s.head[1]&0x80 != 0 { // masked
-		size += 4
-	}
-	switch s.head[1] & 0x7f {
-	case 126:
-		size += 2
-	case 127:
-		size += 8
-	}
-	return size
-}
-
-// payload returns the length of the payload of the current frame, whose header is complete.
-func (s *scanner) payload() uint64 {
-	switch n := s.head[1] & 0x7f; n {
-	case 126:
-		return uint64(binary.BigEndian.Uint16(s.head[2:]))
-	case 127:
-		return binary.BigEndian.Uint64(s.head[2:])
-	default:
-		return uint64(n)
-	}
 }

@@ -2,6 +2,7 @@ package websocket
 
 import (
 	"bytes"
+	"crypto/sha1" //nolint:gosec // the protocol's choice
 	"encoding/base64"
 	"fmt"
 	"net/http"
@@ -9,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/cloudwego/hertz/pkg/app"
-	hertzws "github.com/hertz-contrib/websocket"
 
 	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
@@ -92,9 +92,7 @@ func unnamed() error {
 // A Handshake is a request for a WebSocket that has passed all checks. The caller calls Accept or
 // Cancel.
 type Handshake struct {
-	c       *app.RequestContext
-	connect app.HijackHandler // passes a connection to the library, and sets opened
-	opened  *hertzws.Conn
+	c *app.RequestContext
 }
 
 // Check checks a request for a WebSocket. Browsers let any page open a WebSocket, with cookies and
@@ -116,20 +114,41 @@ func Check(c *app.RequestContext, g *gate.Gate) (*Handshake, error) {
 	if named := protocols(c); len(named) > 0 && !slices.Contains(named, Protocol) {
 		return nil, unnamed()
 	}
-	h := &Handshake{c: c}
-	status := http.StatusBadRequest
-	library := hertzws.HertzUpgrader{
-		Subprotocols:    []string{Protocol},
-		WriteBufferSize: 1, // the library writes nothing
-		CheckOrigin:     func(*app.RequestContext) bool { return true },
-		Error:           func(_ *app.RequestContext, code int, _ error) { status = code },
+	key := string(c.GetHeader("Sec-WebSocket-Key"))
+	switch {
+	case !c.IsGet():
+		return nil, exchange.WithStatus(http.StatusMethodNotAllowed, streamerr.New(streamerr.Invalid, "a WebSocket begins with GET"))
+	case !upgrades(c):
+		return nil, streamerr.InvalidParam("Connection", "Connection must name Upgrade")
+	case key == "":
+		return nil, streamerr.InvalidParam("Sec-WebSocket-Key", "Sec-WebSocket-Key is missing")
 	}
-	if err := library.Upgrade(c, func(conn *hertzws.Conn) { h.opened = conn }); err != nil {
-		return nil, exchange.WithStatus(status, streamerr.New(streamerr.Invalid, "%s", strings.TrimPrefix(err.Error(), "websocket: ")))
+	c.SetStatusCode(http.StatusSwitchingProtocols)
+	c.Header("Upgrade", "websocket")
+	c.Header("Connection", "Upgrade")
+	c.Header("Sec-WebSocket-Accept", accept(key))
+	if len(protocols(c)) > 0 {
+		c.Header(protocolHeader, Protocol)
 	}
-	h.connect = c.GetHijackHandler()
-	c.SetHijackHandler(nil) // the handler itself serves the WebSocket, and Hertz closes the connection after it
-	return h, nil
+	return &Handshake{c}, nil
+}
+
+// upgrades reports whether the header Connection of a request names Upgrade.
+func upgrades(c *app.RequestContext) bool {
+	for _, line := range c.Request.Header.PeekAll("Connection") {
+		for word := range strings.SplitSeq(string(line), ",") {
+			if strings.EqualFold(strings.TrimSpace(word), "upgrade") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// accept returns the value that proves that a server knows WebSockets (RFC 6455, section 4.2.2).
+func accept(key string) string {
+	sum := sha1.Sum([]byte(key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11")) //nolint:gosec // the protocol's choice
+	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
 // Cancel removes the headers that Check has set in the response, for a request that is refused
@@ -144,18 +163,7 @@ func (h *Handshake) Cancel() {
 // maxMessage bounds the messages of the client, in bytes. Accept returns a Conn even if the answer
 // cannot be written, because the client has gone.
 func (h *Handshake) Accept(client *clientconn.Conn, maxMessage int64) *Conn {
-	net := h.c.GetConn()
-	_ = client.Respond(nil)   // client reports why a write failed
-	_ = net.SetReadTimeout(0) // netpoll's SetReadTimeout never fails; a WebSocket may be silent
-	h.c.SetConnectionClose()  // set after the response, which must not contain it
-	c := &Conn{client: client, in: &inbound{Conn: net}, maxMessage: maxMessage}
-	h.connect(c.in)
-	c.ws = h.opened
-	c.ws.SetReadLimit(maxMessage)
-	c.ws.SetPingHandler(func(payload string) error {
-		return c.control(frameOf(pong, []byte(payload)))
-	})
-	c.ws.SetPongHandler(func(string) error { return nil })
-	c.ws.SetCloseHandler(func(int, string) error { return nil }) // Conn.Close answers
-	return c
+	next := client.Upgrade()
+	_ = client.Respond(nil) // client reports why a write failed
+	return &Conn{client: client, in: &inbound{next: next, parser: parser{limit: maxMessage}}}
 }

@@ -1,7 +1,6 @@
 package websocket
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"runtime/debug"
@@ -36,7 +35,7 @@ type Rules struct {
 	Lost func(cause *streamerr.Error)
 }
 
-// A Session is a WebSocket with goroutines that receive its messages and watch its client. The
+// A Session is a WebSocket with a goroutine that receives its messages. The
 // handler calls Close and then Wait.
 type Session struct {
 	conn    *Conn
@@ -45,20 +44,17 @@ type Session struct {
 
 	owned    sync.WaitGroup
 	received chan struct{} // closed when no more messages arrive
-	done     chan struct{} // closed when nothing more is written
 
 	fault atomic.Pointer[Fault] // the first
 }
 
-// Serve starts the goroutines of a Session: one receives, and one writes the bytes that the client
-// has not taken at once.
+// Serve starts the goroutine of a Session, which receives.
 func (c *Conn) Serve(r Rules) *Session {
-	s := &Session{conn: c, rules: r, received: make(chan struct{}), done: make(chan struct{})}
+	s := &Session{conn: c, rules: r, received: make(chan struct{})}
 	s.owned.Go(func() {
 		defer close(s.received)
 		s.receive()
 	})
-	s.owned.Go(func() { c.client.Serve(context.Background(), s.done) })
 	s.unwatch = c.Watch(r.KeepAlive, r.Patience, r.Lost)
 	return s
 }
@@ -110,7 +106,7 @@ func (s *Session) Close(last []byte, reason streamerr.Reason, cause error) (code
 }
 
 // Wait gives the client a short time to answer the close frame, closes the connection, and waits
-// for the goroutines of the Session. If the connection were closed at once, the kernel might reset
+// for the goroutine of the Session. If the connection were closed at once, the kernel might reset
 // it, and the client would lose data that it has not read yet.
 func (s *Session) Wait(draining bool) {
 	wait := closeWait
@@ -123,7 +119,6 @@ func (s *Session) Wait(draining bool) {
 	case <-s.received:
 	case <-late.C:
 	}
-	close(s.done)
 	s.conn.client.Cut() // ends Receive
 	s.owned.Wait()
 }

@@ -1,31 +1,13 @@
 package websocket
 
 import (
-	"io"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/cloudwego/hertz/pkg/network"
-
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
-
-// slowBytes is a connection whose client sends a masked frame byte by byte.
-type slowBytes struct {
-	network.Conn
-	rest []byte
-}
-
-func (s *slowBytes) Read(b []byte) (int, error) {
-	if len(s.rest) == 0 {
-		return 0, io.EOF
-	}
-	n := copy(b[:1], s.rest)
-	s.rest = s.rest[n:]
-	return n, nil
-}
 
 // TestClientThatSendsBytesIsAlive: a client cannot send a pong in the middle of a long message, so any
 // byte counts as an answer to a ping. A client that sends none is given up.
@@ -38,14 +20,20 @@ func TestClientThatSendsBytesIsAlive(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const size = 100
 				frame := append([]byte{final | byte(Text), 0x80 | size, 0, 0, 0, 0}, make([]byte, size)...)
-				in := &inbound{Conn: &slowBytes{rest: frame}}
+				rest := frame
+				in := &inbound{parser: parser{limit: size}, next: func() ([]byte, error) {
+					b := rest[:1:1]
+					rest = rest[1:]
+					time.Sleep(c.patience - time.Millisecond)
+					return b, nil
+				}}
 				conn := &Conn{in: in, closed: true} // a closed Conn writes no ping
 				var lost atomic.Pointer[streamerr.Error]
 				stop := conn.Watch(c.interval, c.patience, lost.Store)
 				defer stop()
-				for range frame {
-					time.Sleep(c.patience - time.Millisecond)
-					if _, err := in.Read(make([]byte, 1)); err != nil {
+				for what := more; what != whole; {
+					var err error
+					if _, what, err = in.read(); err != nil {
 						t.Fatal(err)
 					}
 				}

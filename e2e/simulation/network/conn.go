@@ -269,13 +269,7 @@ func (e *end) Close() error {
 	if (e.size > 0 || e.resets) && !c.broken {
 		c.breakUp(e)
 	}
-	if !c.broken {
-		at := time.Now().Add(c.delay(e))
-		if at.Before(e.peer.last) {
-			at = e.peer.last
-		}
-		e.peer.over, e.peer.overAt = true, at
-	}
+	e.endWrites()
 	if e.peer.closed {
 		e.host.forget(c)
 	}
@@ -283,6 +277,18 @@ func (e *end) Close() error {
 		wake(ch)
 	}
 	return nil
+}
+
+// endWrites lets the peer find the end behind the bytes so far. The caller holds mu.
+func (e *end) endWrites() {
+	if e.conn.broken || e.peer.over {
+		return
+	}
+	at := time.Now().Add(e.conn.delay(e))
+	if at.Before(e.peer.last) {
+		at = e.peer.last
+	}
+	e.peer.over, e.peer.overAt = true, at
 }
 
 // Ended returns when the peer has closed the connection, or the connection has broken, as far as the

@@ -103,9 +103,7 @@ func (w *World) startEdge() error {
 		return err
 	}
 	p.Hop, w.Edge = e.Hop(), p
-	if w.accept, w.serve, err = e.Handler(memory.Address); err != nil {
-		return err
-	}
+	w.serve = e.Handler(memory.Address)
 	finding, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var find sync.WaitGroup
 	find.Go(func() { e.Find(finding) })

@@ -7,15 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/cloudwego/hertz/pkg/network"
-
+	"github.com/whence-dev/whence/api-service/connection"
 	"github.com/whence-dev/whence/e2e/simulation/client"
 	memory "github.com/whence-dev/whence/e2e/simulation/network"
 	"github.com/whence-dev/whence/e2e/simulation/schedule"
@@ -137,8 +135,7 @@ type World struct {
 	Edge     *Process
 
 	running  sync.WaitGroup // processes, and the functions of Go
-	accept   func(net.Conn) context.Context
-	serve    func(context.Context, network.Conn) error
+	serve    func(connection.Stream)
 	visits   int          // of clients; guarded by mu
 	requests requestCount // connections of clients
 
@@ -248,7 +245,7 @@ func (w *World) Visit(r *client.Request) *client.Visit {
 	near, far := w.Net.Connect(name, w.Edge.Host, r.Window)
 	go func() {
 		defer w.requests.done()
-		far.Serve(w.accept, w.serve)
+		w.serve(far)
 	}()
 	return client.NewLine(name, near).Visit(r)
 }

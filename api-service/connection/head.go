@@ -1,4 +1,4 @@
-package httpd
+package connection
 
 import (
 	"bytes"
@@ -24,6 +24,8 @@ type head struct {
 	lines int  // complete lines
 	wrong bool // the request line is none
 	http1 bool // the request line names HTTP/1.0 or HTTP/1.1
+	whole bool // the header is complete
+	late  bool // the header has not arrived in time
 }
 
 // follow looks at the new bytes of a header, of which b has all bytes so far. It returns true when
@@ -41,6 +43,7 @@ func (h *head) follow(b []byte) (done bool) {
 		if h.lines == 0 {
 			h.first(line)
 		} else if len(line) == 0 {
+			h.whole = true
 			return true
 		}
 		if h.lines++; h.wrong {

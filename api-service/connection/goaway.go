@@ -1,8 +1,7 @@
-package httpd
+package connection
 
 import (
 	"bytes"
-	"errors"
 
 	"github.com/cloudwego/hertz/pkg/app"
 	"golang.org/x/net/http2"
@@ -22,24 +21,12 @@ func GoAway(c *app.RequestContext, text string) bool {
 	frames := http2.NewFramer(&out, nil)
 	_ = frames.WriteSettings()
 	_ = frames.WriteGoAway(0, http2.ErrCodeHTTP11Required, []byte(text)) // a buffer takes every frame
-	conn := c.GetConn()
-	if _, err := conn.WriteBinary(out.Bytes()); err == nil {
-		_ = conn.Flush() // fails only if the client has gone
+	if r, ok := c.GetConn().(*request); ok {
+		if r.writeAll(out.Bytes()) {
+			r.Free(true)
+		} else {
+			r.Reset()
+		}
 	}
-	c.Response.HijackWriter(noWriter{})
 	return true
 }
-
-// A noWriter replaces a response that has been written.
-type noWriter struct{}
-
-// Write implements network.ExtWriter.
-func (noWriter) Write([]byte) (int, error) {
-	return 0, errors.New("httpd: the connection was answered")
-}
-
-// Flush implements network.ExtWriter.
-func (noWriter) Flush() error { return nil }
-
-// Finalize implements network.ExtWriter.
-func (noWriter) Finalize() error { return nil }

@@ -1,4 +1,4 @@
-package httpd
+package connection
 
 import (
 	"bytes"
@@ -13,14 +13,14 @@ import (
 // data, and the number of bytes that the body has taken.
 func decodeAll(c *chunks, src []byte, piece, room int) (data []byte, taken int, err error) {
 	dst := make([]byte, room)
-	for taken < len(src) && c.state != over {
+	for taken < len(src) && c.state != complete {
 		n, put, err := c.decode(dst, src[taken:min(len(src), taken+piece)])
 		data, taken = append(data, dst[:put]...), taken+n
 		if err != nil {
 			return data, taken, err
 		}
 	}
-	if c.state != over {
+	if c.state != complete {
 		err = io.ErrUnexpectedEOF
 	}
 	return data, taken, err

@@ -1,4 +1,4 @@
-package socket_test
+package connection_test
 
 import (
 	"bufio"
@@ -8,14 +8,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/whence-dev/whence/api-service/edge/socket"
+	"github.com/whence-dev/whence/api-service/connection"
 )
 
 // TestContextOfAConnectionEndsWithIt: when the client closes the connection, its context is done, and
 // so are contexts derived from it. All functions that watch them run, except those withdrawn.
 func TestContextOfAConnectionEndsWithIt(t *testing.T) {
 	ctxs := make(chan context.Context, 1)
-	addr := startWith(t, socket.Options{Silence: time.Hour, Idle: time.Hour}, func(ctx context.Context) { ctxs <- ctx }, say)
+	addr := startWith(t, &connection.Server{Arrival: time.Hour, Idle: time.Hour}, func(ctx context.Context) { ctxs <- ctx }, say)
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
@@ -29,7 +29,7 @@ func TestContextOfAConnectionEndsWithIt(t *testing.T) {
 	short, end := context.WithCancel(ctx)
 	ran := make(chan string, 9)
 	for what, from := range map[string]context.Context{"the connection": ctx, "with a value": valued, "with a timeout": timed} {
-		socket.AfterLeft(from, func() { ran <- what })
+		connection.AfterLeft(from, func() { ran <- what })
 		context.AfterFunc(from, func() { ran <- what })
 	}
 	before := runtime.NumGoroutine()
@@ -40,11 +40,11 @@ func TestContextOfAConnectionEndsWithIt(t *testing.T) {
 	if n := runtime.NumGoroutine() - before; n > 5 { // other goroutines of the server come and go
 		t.Errorf("10 derived contexts need %d goroutines", n)
 	}
-	undo := socket.AfterLeft(ctx, func() { ran <- "withdrawn" })
+	undo := connection.AfterLeft(ctx, func() { ran <- "withdrawn" })
 	if !undo() || undo() {
 		t.Error("undo does not say whether it was in time")
 	}
-	socket.AfterLeft(short, func() { ran <- "canceled" })
+	connection.AfterLeft(short, func() { ran <- "canceled" })
 	end()
 	if got := <-ran; got != "canceled" {
 		t.Errorf("%s ran first", got)
@@ -62,7 +62,7 @@ func TestContextOfAConnectionEndsWithIt(t *testing.T) {
 	if len(counts) != 3 || counts["withdrawn"] > 0 || ctx.Err() != context.Canceled {
 		t.Error(counts, ctx.Err())
 	}
-	socket.AfterLeft(ctx, func() { ran <- "late" })
+	connection.AfterLeft(ctx, func() { ran <- "late" })
 	if got := <-ran; got != "late" {
 		t.Error(got)
 	}

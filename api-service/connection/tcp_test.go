@@ -1,4 +1,4 @@
-package socket_test
+package connection_test
 
 import (
 	"bufio"
@@ -13,15 +13,14 @@ import (
 	"time"
 
 	"github.com/cloudwego/hertz/pkg/app"
-	"github.com/cloudwego/hertz/pkg/app/server"
+	"github.com/cloudwego/hertz/pkg/common/config"
 	"github.com/cloudwego/hertz/pkg/common/hlog"
+	"github.com/cloudwego/hertz/pkg/route"
 
+	"github.com/whence-dev/whence/api-service/connection"
 	"github.com/whence-dev/whence/api-service/edge/clientconn"
-	"github.com/whence-dev/whence/api-service/edge/httpd"
-	"github.com/whence-dev/whence/api-service/edge/socket"
 	"github.com/whence-dev/whence/internal/coarse"
 	"github.com/whence-dev/whence/internal/leaktest"
-	"github.com/whence-dev/whence/internal/pollnet/pollnettest"
 	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -31,27 +30,23 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m)
 }
 
-// start runs a server whose handler leaves while answer answers. It returns the address.
-func start(t *testing.T, o socket.Options, answer func(client *clientconn.Conn)) string {
+// start runs a server whose handler returns while answer answers. It returns the address.
+func start(t *testing.T, s *connection.Server, answer func(client *clientconn.Conn)) string {
 	t.Helper()
-	return startWith(t, o, func(context.Context) {}, answer)
+	return startWith(t, s, func(context.Context) {}, answer)
 }
 
 // startWith is start, and calls handled with the context of each request.
-func startWith(t *testing.T, o socket.Options, handled func(context.Context), answer func(client *clientconn.Conn)) string {
+func startWith(t *testing.T, s *connection.Server, handled func(context.Context), answer func(client *clientconn.Conn)) string {
 	t.Helper()
-	ln := pollnettest.Listen(t)
-	o.Clock = new(coarse.Clock)
-	h := server.New(server.WithListener(ln), server.WithTransport(socket.Transport),
-		server.WithIdleTimeout(time.Hour), server.WithExitWaitTime(httpd.StopWait), server.WithDisablePrintRoute(true),
-		server.WithOnAccept(func(conn net.Conn) context.Context {
-			ctx, err := socket.Accept(context.Background(), conn, o)
-			if err != nil {
-				t.Error(err)
-			}
-			return ctx
-		}))
-	h.GET("/", func(ctx context.Context, c *app.RequestContext) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := config.NewOptions(nil)
+	options.DisablePrintRoute = true
+	s.Engine, s.Clock = route.NewEngine(options), new(coarse.Clock)
+	s.Engine.GET("/", func(ctx context.Context, c *app.RequestContext) {
 		handled(ctx)
 		client := clientconn.Take(c)
 		client.Bound(clientconn.Bounds{}, func(*streamerr.Error) {})
@@ -60,14 +55,11 @@ func startWith(t *testing.T, o socket.Options, handled func(context.Context), an
 			answer(client)
 			client.GiveBack()
 		}()
-		if !socket.Leave(c) {
-			t.Error("the handler cannot leave")
-		}
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
 	serving.Go(func() {
-		if err := httpd.Run(ctx, h, ln, func() time.Duration { return httpd.StopWait }, nil); err != nil {
+		if err := s.Run(ctx, ln, func() time.Duration { return connection.StopWait }); err != nil {
 			t.Error(err)
 		}
 	})
@@ -112,7 +104,7 @@ func ask(t *testing.T, conn net.Conn, r *bufio.Reader) {
 }
 
 func TestSilentConnectionIsClosed(t *testing.T) {
-	addr := start(t, socket.Options{Silence: 10 * time.Millisecond, Idle: time.Hour}, say)
+	addr := start(t, &connection.Server{Arrival: 10 * time.Millisecond, Idle: time.Hour}, say)
 	_, r := connect(t, addr)
 	if _, err := r.ReadByte(); err != io.EOF {
 		t.Error(err)
@@ -124,7 +116,7 @@ func TestSilentConnectionIsClosed(t *testing.T) {
 func TestIdleConnectionIsClosed(t *testing.T) {
 	var answers atomic.Int64
 	begun, release := make(chan struct{}), make(chan struct{})
-	addr := start(t, socket.Options{Silence: time.Hour, Idle: 10 * time.Millisecond}, func(client *clientconn.Conn) {
+	addr := start(t, &connection.Server{Arrival: time.Hour, Idle: 10 * time.Millisecond}, func(client *clientconn.Conn) {
 		if answers.Add(1) == 1 {
 			close(begun)
 			<-release
@@ -151,7 +143,7 @@ func TestIdleConnectionIsClosed(t *testing.T) {
 }
 
 func TestConnectionServesManyAnswers(t *testing.T) {
-	addr := start(t, socket.Options{Silence: time.Hour, Idle: time.Hour}, say)
+	addr := start(t, &connection.Server{Arrival: time.Hour, Idle: time.Hour}, say)
 	conn, r := connect(t, addr)
 	for range 100 {
 		ask(t, conn, r)
@@ -162,7 +154,7 @@ func TestConnectionServesManyAnswers(t *testing.T) {
 // another connection.
 func TestClientLeavesWhileItIsAnswered(t *testing.T) {
 	failed, closed := make(chan error, 1), make(chan struct{})
-	addr := start(t, socket.Options{Silence: time.Hour, Idle: time.Hour}, func(client *clientconn.Conn) {
+	addr := start(t, &connection.Server{Arrival: time.Hour, Idle: time.Hour}, func(client *clientconn.Conn) {
 		client.Begin(clientconn.Events{First: time.Hour})
 		err := client.Send([]byte("2\r\nhi\r\n"), 0)
 		for <-closed; err == nil; runtime.Gosched() {

@@ -1,4 +1,4 @@
-package httpd
+package connection
 
 import (
 	"errors"
@@ -50,14 +50,14 @@ const (
 	fieldValue                   // up to the line end
 	fieldEnd                     // the LF of a field
 	bodyEnd                      // the LF of the end
-	over                         // the body is complete
+	complete                     // the body is complete
 )
 
 // decode decodes bytes of src into dst. It returns the numbers of bytes that it has taken from src
-// and put into dst. It stops when dst is full, src is empty, or the body is over; bytes after the
+// and put into dst. It stops when dst is full, src is empty, or the body is complete; bytes after the
 // body are not taken.
 func (c *chunks) decode(dst, src []byte) (taken, put int, err error) {
-	for taken < len(src) && c.state != over {
+	for taken < len(src) && c.state != complete {
 		if c.state == data {
 			n := copy(dst[put:], src[taken:taken+int(min(c.left, int64(len(src)-taken)))])
 			if n == 0 {
@@ -171,7 +171,7 @@ func (c *chunks) trail(b byte) error {
 		c.state = fieldBegin
 		return only(b, '\n')
 	default: // bodyEnd
-		c.state = over
+		c.state = complete
 		return only(b, '\n')
 	}
 	return nil

@@ -1,0 +1,337 @@
+package connection
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/whence-dev/whence/internal/bigstack"
+	"github.com/whence-dev/whence/internal/coarse"
+)
+
+const (
+	// maxUnread bounds the bytes that have arrived while a handler may read them. Then the client is not
+	// read for a while.
+	maxUnread = 64 << 10
+	// MaxAhead bounds the bytes that a client may send ahead while its request is answered. A client
+	// that is further ahead is cut off: if it were not read, its departure would not be noticed either.
+	MaxAhead = 256 << 10
+	// lingerFor is how long the rest of a refused request is read and dropped. Closing a connection
+	// with unread bytes resets the connection, and the reset can overtake the response.
+	lingerFor = time.Second
+)
+
+// A phase is what a Conn does with what arrives.
+type phase uint8
+
+const (
+	waiting   phase = iota // for a request, or the rest of its header
+	answering              // a request is being answered; its handler may read its body
+	skipping               // the rest of a body is dropped
+	lingering              // everything is dropped, until the client closes the connection
+	over                   // the connection is closed
+)
+
+// A Conn is the connection of one client.
+type Conn struct {
+	// Static.
+	server        *Server
+	sock          socket
+	remote, local net.Addr
+	leave         func() // of Server.Enter; nil without one
+	late          bool   // the connection has one of the last file descriptors
+	yield         func() // called when a late connection is closed; nil for others
+	timer         coarse.Timer
+	ctx           connContext
+
+	mu      sync.Mutex // guards the following fields, and those of the request
+	phase   phase
+	in      []byte   // arrived, not read
+	head    head     // of the request for which the Conn waits
+	request *request // the last one; nil before the first
+	paused  bool     // the input is not watched
+	full    bool     // the kernel has not taken everything, and room is watched
+	left    bool     // the client has closed the connection, or was cut off
+	flooded bool     // the client was cut off, because it was too far ahead
+	hooks   []*func()
+	gone    context.Context //nolint:containedctx // canceled when left becomes true; nil until it is needed
+	cancel  context.CancelFunc
+}
+
+// newConn returns a Conn that has not been entered.
+func (s *Server) newConn(sock socket, remote, local net.Addr) *Conn {
+	c := &Conn{server: s, sock: sock, remote: remote, local: local}
+	c.ctx.conn = c
+	c.timer.Init(s.Clock, c.expire)
+	return c
+}
+
+// arrived takes input, which is valid until it returns.
+func (c *Conn) arrived(b []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.phase >= lingering {
+		return
+	}
+	if c.phase == waiting && len(c.in) == 0 {
+		if b = skipLines(b); len(b) == 0 {
+			return
+		}
+		c.timer.Reset(c.server.Arrival)
+	}
+	c.in = append(c.in, b...)
+	c.advance()
+	c.regulate()
+}
+
+// skipLines skips empty lines before a request (RFC 9112, section 2.2).
+func skipLines(b []byte) []byte {
+	for len(b) > 0 && (b[0] == '\r' || b[0] == '\n') {
+		b = b[1:]
+	}
+	return b
+}
+
+// advance looks for the next thing to do in the input. mu is held.
+func (c *Conn) advance() {
+	for {
+		switch c.phase {
+		case waiting:
+			if !c.head.follow(c.in[:min(len(c.in), MaxHeader)]) {
+				return
+			}
+			c.begin()
+		case answering:
+			c.request.changed.Broadcast()
+			return
+		case skipping:
+			if !c.skip() {
+				return
+			}
+		case lingering, over:
+			c.in = nil
+			return
+		}
+	}
+}
+
+// begin begins the answer to a request whose header is complete, or cannot become valid. mu is held.
+func (c *Conn) begin() {
+	r := &request{conn: c, msg: message{head: c.head}, raw: c.in[:c.head.seen:c.head.seen]}
+	r.changed.L = &c.mu
+	c.in = append([]byte(nil), c.in[c.head.seen:]...)
+	c.head, c.request, c.phase = head{}, r, answering
+	bigstack.Go(r.serve)
+}
+
+// skip drops what has arrived of the rest of a body, and returns false if more must arrive. mu is
+// held.
+func (c *Conn) skip() (done bool) {
+	r := c.request
+	taken, err := r.skip(c.in)
+	c.consume(taken)
+	switch {
+	case err != nil:
+		c.linger()
+	case !r.msg.body.Unread():
+		c.next()
+	default:
+		return false
+	}
+	return true
+}
+
+// next waits for the next request. mu is held.
+func (c *Conn) next() {
+	c.phase = waiting
+	if c.in = skipLines(c.in); len(c.in) == 0 {
+		c.in = nil
+		c.timer.Reset(c.server.Idle)
+	} else {
+		c.timer.Reset(c.server.Arrival)
+	}
+}
+
+// consume drops bytes of the input that have been read. mu is held.
+func (c *Conn) consume(n int) {
+	if c.in = c.in[n:]; len(c.in) == 0 {
+		c.in = nil
+	}
+}
+
+// regulate watches the input while there is room for it. mu is held.
+func (c *Conn) regulate() {
+	if c.phase == over || c.left {
+		return
+	}
+	ahead := c.phase == answering && c.request.taken && !c.request.upgraded
+	if ahead && len(c.in) > MaxAhead {
+		c.flooded = true
+		c.leaves()
+		c.finish(true)
+		return
+	}
+	if pause := !ahead && c.phase != lingering && len(c.in) >= maxUnread; pause != c.paused {
+		c.paused = pause
+		c.sock.watch(!c.paused, c.full)
+	}
+}
+
+// send writes the bytes that the kernel accepts at once. If it does not accept all, it has the writer
+// called when there is room. mu is held.
+func (c *Conn) send(b []byte) (n int, err error) {
+	if c.phase >= lingering {
+		return 0, errClosed
+	}
+	if c.full {
+		return 0, nil
+	}
+	n, err = c.sock.send(b)
+	if err == nil && n < len(b) {
+		c.full = true
+		c.sock.watch(!c.paused && !c.left, true)
+	}
+	return n, err
+}
+
+// writable has the writer go on.
+func (c *Conn) writable() {
+	c.mu.Lock()
+	if c.phase == over || !c.full {
+		c.mu.Unlock()
+		return
+	}
+	c.full = false
+	c.sock.watch(!c.paused && !c.left, false)
+	r := c.request
+	room := r.room
+	r.changed.Broadcast()
+	c.mu.Unlock()
+	if room != nil {
+		room()
+	}
+}
+
+// lost records that the client has closed the connection. An answer may still end: the client may
+// have closed only its own direction.
+func (c *Conn) lost() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.left || c.phase == over {
+		return
+	}
+	c.leaves()
+	if c.phase != answering {
+		c.finish(false)
+		return
+	}
+	c.sock.watch(false, c.full)
+	c.request.changed.Broadcast()
+}
+
+// leaves tells all who wait for the client to leave. mu is held.
+func (c *Conn) leaves() {
+	c.left = true
+	if c.cancel != nil {
+		c.cancel()
+	}
+	for _, f := range c.hooks {
+		go (*f)()
+	}
+	c.hooks = nil
+}
+
+// expire is called by the timer.
+func (c *Conn) expire() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch c.phase {
+	case waiting:
+		if len(c.in) == 0 {
+			c.finish(false)
+			return
+		}
+		c.head.late = true
+		c.begin()
+	case answering:
+		c.request.late = true
+		c.request.changed.Broadcast()
+	case skipping:
+		c.linger()
+	case lingering, over:
+		c.finish(false)
+	}
+}
+
+// ended records that the answer has ended, and the client may send its next request. mu is held.
+func (c *Conn) ended() {
+	r := c.request
+	switch {
+	case c.left:
+		c.finish(false)
+	case r.last || c.server.draining.Load():
+		c.shut()
+	case r.msg.body.Unread():
+		c.phase = skipping
+		c.timer.Reset(c.server.Arrival)
+		c.advance()
+	default:
+		c.next()
+		c.advance()
+	}
+	c.regulate()
+}
+
+// shut closes the connection so that the client can read all that was sent. mu is held.
+func (c *Conn) shut() {
+	if c.left || len(c.in) == 0 && !c.paused && !c.request.msg.body.Unread() {
+		c.finish(false)
+		return
+	}
+	c.linger()
+}
+
+// linger ends the output, and drops the input until the client closes the connection. mu is held.
+func (c *Conn) linger() {
+	c.phase, c.in = lingering, nil
+	c.sock.closeWrite()
+	c.timer.Reset(lingerFor)
+	c.regulate()
+}
+
+// drain closes a connection that waits for a request.
+func (c *Conn) drain() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.phase == waiting && len(c.in) == 0 {
+		c.finish(false)
+	}
+}
+
+// close closes the connection at once.
+func (c *Conn) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.finish(false)
+}
+
+// finish closes the connection, once. With reset, it drops what the client has not read. mu is held.
+func (c *Conn) finish(reset bool) {
+	if c.phase == over {
+		return
+	}
+	c.phase, c.in, c.hooks = over, nil, nil
+	c.timer.Stop()
+	c.sock.close(reset)
+	if c.request != nil {
+		c.request.changed.Broadcast()
+	}
+	if c.leave != nil {
+		c.leave()
+	}
+	if c.yield != nil {
+		c.yield()
+	}
+	c.server.forget(c)
+}
