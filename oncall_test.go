@@ -21,6 +21,9 @@ var (
 	runbookURL = regexp.MustCompile(`(?m)^ *runbook_url: '?https://github\.com/whence-dev/whence/blob/main/` + regexp.QuoteMeta(runbook) + `#(.*?)'?$`)
 )
 
+// wholeCommand matches a first command, which is on one line so that it can be pasted.
+var wholeCommand = regexp.MustCompile("(?m)^- \\*\\*First command:\\*\\* `[^`\n]+`$")
+
 // runbookLines are what each section of the runbook says, in this order.
 var runbookLines = []string{"- **Means:** ", "- **Who:** ", "- **First command:** `", "- **Usual causes:** ", "- **Do:** "}
 
@@ -70,6 +73,9 @@ func TestEachReasonAndEachAlertHasItsRunbook(t *testing.T) {
 			continue
 		}
 		rest := have[anchor]
+		if !wholeCommand.MatchString(rest) {
+			t.Errorf("%s: the first command of %s is not one line", runbook, anchor)
+		}
 		for _, line := range runbookLines {
 			_, after, found := strings.Cut(rest, "\n"+line)
 			if !found {

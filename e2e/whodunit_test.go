@@ -266,7 +266,7 @@ func TestEveryEndingOfTheCatalogueIsPlayed(t *testing.T) {
 func TestEndingsTableInTheDocsIsCurrent(t *testing.T) {
 	t.Parallel()
 	var table strings.Builder
-	table.WriteString("| fault | reason | origin, and the way into the path | in a gateway |\n|---|---|---|---|\n")
+	table.WriteString("| fault | reason | path, origin first | in a gateway |\n|---|---|---|---|\n")
 	for _, f := range lab.Faults {
 		if f.Reason == "" {
 			continue

@@ -60,6 +60,22 @@ func vllm(t *testing.T, directory string) *httptest.Server {
 	return server
 }
 
+// inFrontOf returns the next command of a page about a model server, which names one or two servers, for the
+// servers of the test.
+func (r *reading) inFrontOf(has string, servers ...string) string {
+	r.t.Helper()
+	command := strings.TrimSpace(r.next(has).text)
+	for _, server := range servers {
+		for _, printed := range []string{"http://127.0.0.1:8000", "http://gpu1:8000", "http://gpu2:8000"} {
+			if strings.Contains(command, printed) {
+				command = strings.Replace(command, printed, server, 1)
+				break
+			}
+		}
+	}
+	return "export WHENCE_LISTEN=$FIRST; " + strings.Replace(command, "whence", "go run .", 1)
+}
+
 // TestOneCommandInFrontOfAModelServer: a user needs only the address of a server. A second
 // address, where nothing listens yet, holds nothing up.
 func TestOneCommandInFrontOfAModelServer(t *testing.T) {
@@ -72,7 +88,8 @@ func TestOneCommandInFrontOfAModelServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	u := newUser(t)
-	first := u.start("export WHENCE_LISTEN=$FIRST; go run . --upstream " + vllm(t, directory).URL + " --upstream " + nobody)
+	page := &reading{user: u, t: t, rest: blocks(t, "../../docs/howto/vllm.md")}
+	first := u.start(page.inFrontOf("whence --upstream http://127.0.0.1:8000", vllm(t, directory).URL) + " --upstream " + nobody)
 	u.await(first, "Ctrl-C drains")
 	for _, want := range []string{
 		`server="vLLM 0.32.0"`, "engine=openai", "model=acme/llama-9", `from="the path that the server names"`, "a context of 1024 tokens",
@@ -96,7 +113,8 @@ func TestOneCommandInFrontOfAModelServer(t *testing.T) {
 	first.interrupt()
 
 	// The same in front of two servers, without ports in between.
-	second := u.start("export WHENCE_LISTEN=$FIRST; go run . gateway --upstream " + vllm(t, directory).URL + "," + vllm(t, directory).URL)
+	page.next("server recognised")
+	second := u.start(page.inFrontOf("whence gateway --upstream http://gpu1:8000", vllm(t, directory).URL, vllm(t, directory).URL))
 	u.await(second, "server recognised")
 	u.run(block{text: "until curl http://$FIRST/readyz | grep '2 of 2'; do sleep 0.1; done\n"})
 	if answer := u.run(ask); !strings.Contains(answer, answerOfVLLM) {
