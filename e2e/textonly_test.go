@@ -135,7 +135,7 @@ func TestTextOnlyAnswersEveryAPI(t *testing.T) {
 		t.Errorf("%s", r.body)
 	}
 	for path, body := range map[string]ask{
-		"/v1/chat/completions": greedy("hello", "return_token_ids", true), "/v1/embeddings": {"model": model, "input": "x"}, "/tokenize": {"model": model, "prompt": "x"},
+		"/v1/chat/completions": greedy("hello", "return_token_ids", true), "/v1/embeddings": {"model": model, "input": []int{1}}, "/tokenize": {"model": model, "prompt": "x"},
 		"/v1/messages/count_tokens": {"model": model, "messages": messages["messages"]},
 	} {
 		if r := w.postTo(t, path, body); r.status != http.StatusBadRequest || !strings.Contains(string(r.body), "no files of the model") {

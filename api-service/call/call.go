@@ -96,21 +96,27 @@ type Storage struct {
 	Drop func()
 }
 
-// Embeddings is a request for vectors.
-type Embeddings struct {
-	Request *chatv1.EmbeddingsRequest
+// A Pooling is a request whose answer is one item: vectors or scores.
+type Pooling[Req, Resp any] struct {
+	Request Req
 	Timeout time.Duration // maximum duration of the answer; 0 means no limit
 	// Param is as that of a Call.
 	Param func(inner string) string
 	// Answer returns the body of the answer.
-	Answer func(resp *chatv1.EmbeddingsResponse) []byte
+	Answer func(resp Resp) []byte
 }
 
-// maxInputs is the maximum number of texts of a request for vectors. It equals the chat-service's
-// limit.
+// Embeddings is a request for vectors, and Scores one for the relevance of documents.
+type (
+	Embeddings = Pooling[*chatv1.EmbeddingsRequest, *chatv1.EmbeddingsResponse]
+	Scores     = Pooling[*chatv1.ScoreRequest, *chatv1.ScoreResponse]
+)
+
+// maxInputs is the maximum number of texts of a request for vectors or scores. It equals the
+// chat-service's limit.
 const maxInputs = 2048
 
-// CheckInputs refuses too many texts of a request for vectors.
+// CheckInputs refuses too many texts of a request for vectors or scores.
 func CheckInputs(param string, n int) error {
 	if n > maxInputs {
 		return streamerr.InvalidParam(param, "%s has %d texts; at most %d are allowed", param, n, maxInputs)

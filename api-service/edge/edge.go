@@ -293,6 +293,11 @@ func (e *Edge) routes(h *route.Engine, g *gate.Gate) {
 		"/v1/chat/completions":       e.answer(openAI(openai.ParseChat)),
 		"/v1/completions":            e.answer(openAI(openai.ParseCompletion)),
 		"/v1/embeddings":             e.embeddings(openAIEmbeddings),
+		"/v1/rerank":                 e.scores(openAIRerank), // Jina's and vLLM's
+		"/v2/rerank":                 e.scores(openAIRerank), // Cohere's
+		"/rerank":                    e.scores(openAIRerank),
+		"/v1/score":                  e.scores(openAIScore), // vLLM's
+		"/score":                     e.scores(openAIScore),
 		"/generate":                  e.answer(sglang.Parse),
 		"/api/chat":                  e.answer(ollama.ParseChat),
 		"/api/generate":              e.answer(ollama.ParseGenerate),

@@ -2,18 +2,21 @@ package edge
 
 import (
 	"context"
+	"time"
 
 	"github.com/cloudwego/hertz/pkg/app"
 
 	"github.com/whence-dev/whence/api-service/access"
 	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/connection"
+	"github.com/whence-dev/whence/api-service/edge/chats"
 	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/extent"
 	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
@@ -30,45 +33,81 @@ func openAIEmbeddings(body []byte, as *strict.Reading) (*call.Embeddings, error)
 	return in.Call(), nil
 }
 
+// openAIRerank parses a body of POST /v1/rerank.
+func openAIRerank(body []byte, as *strict.Reading) (*call.Scores, error) {
+	in, err := openai.ParseRerank(body, as)
+	if err != nil {
+		return nil, err
+	}
+	return in.Call(), nil
+}
+
+// openAIScore parses a body of POST /v1/score.
+func openAIScore(body []byte, as *strict.Reading) (*call.Scores, error) {
+	in, err := openai.ParseScore(body, as)
+	if err != nil {
+		return nil, err
+	}
+	return in.Call(), nil
+}
+
 // embeddings returns the handler of requests for vectors.
 func (e *Edge) embeddings(parse func(body []byte, in *strict.Reading) (*call.Embeddings, error)) app.HandlerFunc {
+	return pooled(e, methods.ChatEmbeddings, parse, func() chats.EmbedEngine { return e.chats.Embed }, func(req *chatv1.EmbeddingsRequest) (*string, **llmv1.Claim) {
+		return &req.StreamId, &req.Claim
+	})
+}
+
+// scores returns the handler of requests for the relevance of documents.
+func (e *Edge) scores(parse func(body []byte, in *strict.Reading) (*call.Scores, error)) app.HandlerFunc {
+	return pooled(e, methods.ChatScore, parse, func() chats.ScoreEngine { return e.chats.Score }, func(req *chatv1.ScoreRequest) (*string, **llmv1.Claim) {
+		return &req.StreamId, &req.Claim
+	})
+}
+
+// pooled returns the handler of requests whose answer is one item. engine returns the engine of the
+// chat-service's method, and fields the fields of a request that the edge sets.
+func pooled[Req interface{ GetModel() string }, In, Out any](e *Edge, method *rpc.Method[Req, In, Out], parse func(body []byte, in *strict.Reading) (*call.Pooling[Req, *Out], error),
+	engine func() stream.Sequence[Req, *Out], fields func(Req) (id *string, claim **llmv1.Claim)) app.HandlerFunc {
 	return func(conn context.Context, c *app.RequestContext) {
-		id := exchange.StreamID(conn, c)
+		as := exchange.StreamID(conn, c)
 		in, _, err := read(conn, e, c, parse)
-		if err == nil {
-			err = permitEmbeddings(c, exchange.Caller(conn), in)
-		}
 		if err != nil {
 			e.desk.Refuse(c, err)
 			return
 		}
-		in.Request.StreamId = id
-		e.embed(conn, c, in)
+		id, claim := fields(in.Request)
+		if err := permitPooled(c, exchange.Caller(conn), in.Request.GetModel(), &in.Timeout, claim); err != nil {
+			e.desk.Refuse(c, err)
+			return
+		}
+		*id = as
+		ctx, end, err := e.count(exchange.Traced(conn, c), c, id, *claim)
+		if err != nil {
+			e.desk.Refuse(c, err)
+			return
+		}
+		defer end()
+		answerOnce(ctx, conn, c, e, method, engine(), in)
 	}
 }
 
-// permitEmbeddings completes a caller's request from the headers of c and the caller's key. It refuses
+// permitPooled completes a caller's request from the headers of c and the caller's key. It refuses
 // requests that the key does not allow.
-func permitEmbeddings(c *app.RequestContext, caller access.Caller, in *call.Embeddings) (err error) {
-	if in.Timeout, err = exchange.Timeout(c, in.Timeout); err != nil {
+func permitPooled(c *app.RequestContext, caller access.Caller, model string, timeout *time.Duration, claim **llmv1.Claim) (err error) {
+	if *timeout, err = exchange.Timeout(c, *timeout); err != nil {
 		return err
 	}
-	if in.Request.Claim, err = caller.Claim(in.Request.GetClaim().GetTier()); err != nil {
+	if *claim, err = caller.Claim((*claim).GetTier()); err != nil {
 		return err
 	}
-	in.Timeout = caller.Entry.Timeout(in.Timeout)
-	return caller.Entry.Model(in.Request.GetModel())
+	*timeout = caller.Entry.Timeout(*timeout)
+	return caller.Entry.Model(model)
 }
 
-// embed answers a request for vectors: a stream of one item. The stream ends when its client leaves,
+// answerOnce answers a request with one item: a stream of one item. The stream ends when its client leaves,
 // whatever the policy for other streams, because its result cannot be read later.
-func (e *Edge) embed(conn context.Context, c *app.RequestContext, in *call.Embeddings) {
-	ctx, end, err := e.count(exchange.Traced(conn, c), c, &in.Request.StreamId, in.Request.GetClaim())
-	if err != nil {
-		e.desk.Refuse(c, err)
-		return
-	}
-	defer end()
+func answerOnce[Req, In, Out any](ctx, conn context.Context, c *app.RequestContext, e *Edge, method *rpc.Method[Req, In, Out], engine stream.Sequence[Req, *Out], in *call.Pooling[Req, *Out]) {
 	control := stream.ControlOf(ctx)
 	leave := func(cause *streamerr.Error) {
 		ledger.Of(ctx).Left(extent.Nothing)
@@ -80,7 +119,7 @@ func (e *Edge) embed(conn context.Context, c *app.RequestContext, in *call.Embed
 	client.EndWith(ctx)
 	defer connection.AfterLeft(conn, func() { leave(clientconn.Left(conn)) })()
 	var body []byte
-	o := rpc.Drive(rpc.WithDeadline(ctx, in.Timeout), e.hop, methods.ChatEmbeddings, e.chats.Embed, in.Request, func(out *chatv1.EmbeddingsResponse) error {
+	o := rpc.Drive(rpc.WithDeadline(ctx, in.Timeout), e.hop, method, engine, in.Request, func(out *Out) error {
 		body = in.Answer(out)
 		ledger.Of(ctx).OutBytes(len(body))
 		return nil

@@ -46,9 +46,30 @@ func (s *scriptedChat) Embeddings(ctx context.Context, req *chatv1.EmbeddingsReq
 	return resp, err
 }
 
+// Score answers by the first query: "fail REASON" fails, and any other query gives each document its length.
+func (s *scriptedChat) Score(ctx context.Context, req *chatv1.ScoreRequest) (resp *chatv1.ScoreResponse, err error) {
+	engine := stream.Unary(func(_ context.Context, req *chatv1.ScoreRequest) (*chatv1.ScoreResponse, error) {
+		if reason, fails := strings.CutPrefix(req.GetQueries()[0], "fail "); fails {
+			return nil, &streamerr.Error{Reason: streamerr.ParseReason(reason), Param: "queries[0]", Message: "queries[0] is as scripted"}
+		}
+		out := &chatv1.ScoreResponse{Model: "m", End: &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Usage: &llmv1.Usage{PromptTokens: 3}}}
+		for _, d := range req.GetDocuments() {
+			out.Scores = append(out.Scores, float32(len(d)))
+		}
+		return out, nil
+	})
+	err = rpc.ServeUnary(ctx, &s.hop, methods.ChatScore, engine, req, func(out *chatv1.ScoreResponse) { resp = out })
+	return resp, err
+}
+
 func embed(t *testing.T, ctx context.Context, url, body string, header ...string) (*http.Response, string, error) { //nolint:revive // t comes first in tests
 	t.Helper()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/embeddings", strings.NewReader(body))
+	return postTo(t, ctx, url+"/v1/embeddings", body, header...)
+}
+
+func postTo(t *testing.T, ctx context.Context, url, body string, header ...string) (*http.Response, string, error) { //nolint:revive // likewise
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,6 +100,27 @@ func TestEmbeddingsAreAnsweredOrRefusedInTheClientsWords(t *testing.T) {
 		resp, got, err := embed(t, t.Context(), url, body)
 		if err != nil || resp.StatusCode != want.status || !strings.Contains(got, want.words) || resp.Header.Get("X-Request-Id") == "" {
 			t.Errorf("%s: %v, %s, %v", body, resp, got, err)
+		}
+	}
+}
+
+func TestScoresAreAnsweredOrRefusedInTheClientsWords(t *testing.T) {
+	url, _ := start(t, nil)
+	for path, bodies := range map[string]map[string]string{
+		"/v1/rerank": {
+			`{"model":"m","query":"q","documents":["a","bcd"],"top_n":1}`: `"usage":{"prompt_tokens":3,"total_tokens":3},"results":[{"index":1,"document":{"text":"bcd"},"relevance_score":3}]}`,
+			`{"model":"m","query":"fail invalid","documents":["a"]}`:      `{"message":"query is as scripted","type":"invalid_request_error","param":"query","code":"invalid_value","whence":{"reason":"invalid","origin":"chat-service","path":["chat-service","api-service"]}}`,
+		},
+		"/rerank":    {`{"model":"m","query":"q","documents":["a"]}`: `"results":[{"index":0,`},
+		"/v2/rerank": {`{"model":"m","query":"q","documents":["a"]}`: `"results":[{"index":0,`},
+		"/score":     {`{"model":"m","text_1":"q","text_2":["a","bc"]}`: `"data":[{"index":0,"object":"score","score":1},{"index":1,"object":"score","score":2}]`},
+		"/v1/score":  {`{"model":"m","text_1":["fail unavailable"],"text_2":["a"]}`: `"reason":"unavailable"`},
+	} {
+		for body, want := range bodies {
+			resp, got, err := postTo(t, t.Context(), url+path, body)
+			if err != nil || !strings.Contains(got, want) || resp.Header.Get("X-Request-Id") == "" {
+				t.Errorf("%s %s: %v, %s, %v", path, body, resp, got, err)
+			}
 		}
 	}
 }

@@ -29,6 +29,8 @@ func TestTheDocsListTheFieldsOfEachSurface(t *testing.T) {
 		{"/v1/chat/completions", openai.ChatFields()},
 		{"/v1/completions", openai.CompletionFields()},
 		{"/v1/embeddings", openai.EmbeddingFields()},
+		{"/v1/rerank", openai.RerankFields()},
+		{"/v1/score", openai.ScoreFields()},
 		{"/v1/responses", responses.Fields()},
 		{"/v1/messages", anthropic.Fields()},
 		{"/v1/messages/count_tokens", anthropic.CountFields()},

@@ -106,7 +106,10 @@ const template = "{{ .System }}{{ .Tools }}{{ .Messages }}"
 
 // Show returns the body of POST /api/show.
 func Show(m *chatv1.Model) []byte {
-	capabilities := []string{"completion", "tools"}
+	var capabilities []string
+	if !m.GetPoolsOnly() {
+		capabilities = []string{"completion", "tools"}
+	}
 	if m.GetImages() {
 		capabilities = append(capabilities, "vision")
 	}

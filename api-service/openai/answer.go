@@ -137,7 +137,9 @@ type model struct {
 	Aliases       []string     `json:"aliases,omitempty"`
 	Sampling      []string     `json:"sampling,omitempty"` // fields that are honoured
 	Embeddings    bool         `json:"embeddings,omitempty"`
-	Images        bool         `json:"images,omitempty"` // whether requests may have images
+	Scores        bool         `json:"scores,omitempty"`
+	Generates     *bool        `json:"generates,omitempty"` // false: chats and completions are refused
+	Images        bool         `json:"images,omitempty"`    // whether requests may have images
 	Workers       modelWorkers `json:"workers"`
 	// What the chat template writes; the rest is elsewhere in prompts.
 	Template *modelTemplate `json:"template,omitempty"`
@@ -198,9 +200,13 @@ type modelWorkers struct {
 }
 
 func modelOf(m *chatv1.Model) model {
+	var generates *bool
+	if m.GetPoolsOnly() {
+		generates = new(bool)
+	}
 	return model{
 		ID: m.GetId(), Object: "model", Created: m.GetCreated(), OwnedBy: m.GetOwnedBy(), ContextLength: m.GetContextLength(), MaxModelLen: m.GetContextLength(),
-		Parent: m.GetParent(), Aliases: m.GetAliases(), Sampling: m.GetSampling(), Embeddings: m.GetEmbeds(), Images: m.GetImages(), Workers: modelWorkers{m.GetHealthyWorkers(), m.GetKnownWorkers(), m.GetProblem()}, Template: templateOf(m.GetTemplate()),
+		Parent: m.GetParent(), Aliases: m.GetAliases(), Sampling: m.GetSampling(), Embeddings: m.GetEmbeds(), Scores: m.GetScores(), Generates: generates, Images: m.GetImages(), Workers: modelWorkers{m.GetHealthyWorkers(), m.GetKnownWorkers(), m.GetProblem()}, Template: templateOf(m.GetTemplate()),
 	}
 }
 

@@ -27,7 +27,7 @@ func ModelInfo(m *chatv1.Model) []byte {
 		Generates bool   `json:"is_generation"`
 		Images    bool   `json:"has_image_understanding"`
 		Context   uint32 `json:"context_length"`
-	}{m.GetId(), m.GetId(), !m.GetEmbeds(), m.GetImages(), m.GetContextLength()})
+	}{m.GetId(), m.GetId(), !m.GetPoolsOnly(), m.GetImages(), m.GetContextLength()})
 }
 
 func errorBody(err *streamerr.Error) []byte {

@@ -24,7 +24,9 @@ type Worker struct {
 	Server         string `json:"server,omitempty"`   // that server, for people; see whence.llm.v1.WorkerInfo
 	ContextLength  uint32 `json:"context_length"`
 	Continues      bool   `json:"continues"` // can continue answers that another worker began
+	Generates      bool   `json:"generates"` // answers chats and completions
 	Embeds         bool   `json:"embeds"`    // computes embeddings
+	Scores         bool   `json:"scores"`    // rates documents
 	Streams        uint32 `json:"streams"`   // from the chat-service that was asked, now
 	Running        uint32 `json:"running"`   // from all callers, at the time Said, like the following fields
 	Queued         uint32 `json:"queued"`
@@ -61,7 +63,7 @@ func worker(w *chatv1.Worker) Worker {
 		Name: info.GetInstance(), Target: w.GetTarget(), Message: w.GetMessage(),
 		State: strings.ToLower(strings.TrimPrefix(w.GetState().String(), "WORKER_STATE_")),
 		Model: model, Leaving: w.GetLeaving(), Engine: info.GetEngine(), Role: role(info), Upstream: info.GetCapabilities().GetUpstream(), Server: info.GetServer(),
-		ContextLength: contextOf(info), Continues: info.GetContinues(), Embeds: info.GetEmbeds(), Streams: w.GetStreams(),
+		ContextLength: contextOf(info), Continues: info.GetContinues(), Generates: !info.GetPoolsOnly(), Embeds: info.GetEmbeds(), Scores: info.GetScores(), Streams: w.GetStreams(),
 		Running: load.GetRunning(), Queued: load.GetQueued(), MaxRunning: load.GetMaxRunning(), MaxQueued: load.GetMaxQueued(),
 		KVUsedTokens: load.GetKvUsedTokens(), KVTotalTokens: load.GetKvTotalTokens(), KVCachedTokens: load.GetKvCachedTokens(), Said: said,
 	}

@@ -4,22 +4,38 @@ import (
 	"context"
 	"iter"
 
+	"github.com/whence-dev/whence/chat-service/route/fit"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/textonly"
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
-// An EmbedEngine computes vectors of token ids.
+// An EmbedEngine computes vectors of token ids, or of texts.
 type EmbedEngine = stream.Sequence[*workerv1.EmbedRequest, *workerv1.EmbedResponse]
+
+// A ScoreEngine rates documents.
+type ScoreEngine = stream.Sequence[*workerv1.ScoreRequest, *workerv1.ScoreResponse]
 
 // EmbedStage is Stage for embedding requests, which occupy places at workers like other requests.
 // The tokens of their inputs are charged.
 func (q *Queue) EmbedStage(next EmbedEngine) EmbedEngine {
-	return func(ctx context.Context, req *workerv1.EmbedRequest) iter.Seq2[*workerv1.EmbedResponse, error] {
-		tokens := 0
-		for _, text := range req.GetInputs() {
-			tokens += len(text.GetIds())
-		}
-		served := func(*workerv1.EmbedResponse) int { return 0 }
-		return admitted(ctx, q, req.GetClaim(), tokens, served, func() iter.Seq2[*workerv1.EmbedResponse, error] { return next(ctx, req) })
+	return unaryStage(q, next, func(req *workerv1.EmbedRequest) int {
+		total, _ := fit.Sizes(req)
+		return total
+	})
+}
+
+// ScoreStage is EmbedStage for scores. Their tokens are estimated.
+func (q *Queue) ScoreStage(next ScoreEngine) ScoreEngine {
+	return unaryStage(q, next, func(req *workerv1.ScoreRequest) int {
+		return textonly.Count(req.GetQueries()...) + textonly.Count(req.GetDocuments()...)
+	})
+}
+
+// unaryStage calls next, whose answer is one item without tokens, when there is room.
+func unaryStage[Req interface{ GetClaim() *llmv1.Claim }, Resp any](q *Queue, next stream.Sequence[Req, Resp], tokens func(Req) int) stream.Sequence[Req, Resp] {
+	return func(ctx context.Context, req Req) iter.Seq2[Resp, error] {
+		return admitted(ctx, q, req.GetClaim(), tokens(req), func(Resp) int { return 0 }, func() iter.Seq2[Resp, error] { return next(ctx, req) })
 	}
 }

@@ -11,6 +11,7 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/textonly"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -29,31 +30,40 @@ const (
 // Embed returns an engine that computes vectors of texts with m over worker. Texts are tokenised
 // with the special tokens that the model adds to every text; token ids are passed on unchanged.
 func Embed(m *Model, worker stream.Sequence[*workerv1.EmbedRequest, *workerv1.EmbedResponse]) EmbedEngine {
-	return func(ctx context.Context, req *chatv1.EmbeddingsRequest) iter.Seq2[*chatv1.EmbeddingsResponse, error] {
-		return func(yield func(*chatv1.EmbeddingsResponse, error) bool) {
+	return unary(worker, m.embedRequest, func(asked *workerv1.EmbedRequest, out *workerv1.EmbedResponse) (*chatv1.EmbeddingsResponse, error) {
+		if err := checkVectors(out.GetEmbeddings(), max(len(asked.GetInputs()), len(asked.GetTexts()))); err != nil {
+			return nil, err
+		}
+		return &chatv1.EmbeddingsResponse{Embeddings: out.GetEmbeddings(), Model: m.Name, End: out.GetEnd()}, nil
+	})
+}
+
+// unary returns an engine whose answers are one item of worker. prepare makes the worker's request, and
+// answer the item.
+func unary[Req, Asked, Out, Resp any](worker stream.Sequence[Asked, Out], prepare func(context.Context, Req) (Asked, int, error), answer func(Asked, Out) (Resp, error)) stream.Sequence[Req, Resp] {
+	return func(ctx context.Context, req Req) iter.Seq2[Resp, error] {
+		return func(yield func(Resp, error) bool) {
+			var none Resp
 			if cause := stream.Cause(ctx); cause != nil {
-				yield(nil, cause)
+				yield(none, cause)
 				return
 			}
-			asked, err := m.embedRequest(ctx, req)
+			asked, tokens, err := prepare(ctx, req)
 			if err != nil {
-				yield(nil, err)
+				yield(none, err)
 				return
 			}
-			prompt := &ledger.Prompt{}
-			for _, in := range asked.GetInputs() {
-				prompt.Tokens += len(in.GetIds())
-			}
-			for out, err := range worker(ledger.WithPrompt(ctx, prompt), asked) {
+			for out, err := range worker(ledger.WithPrompt(ctx, &ledger.Prompt{Tokens: tokens}), asked) {
 				if err != nil {
-					yield(nil, err)
+					yield(none, err)
 					return
 				}
-				if err := checkVectors(out.GetEmbeddings(), len(asked.GetInputs())); err != nil {
-					yield(nil, err)
+				resp, err := answer(asked, out)
+				if err != nil {
+					yield(none, err)
 					return
 				}
-				if !yield(&chatv1.EmbeddingsResponse{Embeddings: out.GetEmbeddings(), Model: m.Name, End: out.GetEnd()}, nil) {
+				if !yield(resp, nil) {
 					return
 				}
 			}
@@ -77,44 +87,64 @@ func checkVectors(all []*llmv1.Embedding, texts int) error {
 	return nil
 }
 
-// embedRequest tokenises the inputs. This takes time for many texts, so the loop checks for a stop.
-func (m *Model) embedRequest(ctx context.Context, req *chatv1.EmbeddingsRequest) (*workerv1.EmbedRequest, error) {
-	if m.TextOnly {
-		return nil, needsFiles("model", "vectors")
-	}
+// embedRequest tokenises the inputs, and returns the number of their tokens. This takes time for many
+// texts, so the loop checks for a stop. Without files of the model, texts pass as they are.
+func (m *Model) embedRequest(ctx context.Context, req *chatv1.EmbeddingsRequest) (asked *workerv1.EmbedRequest, tokens int, err error) {
 	if n := len(req.GetInputs()); n == 0 || n > maxInputs {
-		return nil, streamerr.InvalidParam("inputs", "there are %d inputs; there must be 1 to %d", n, maxInputs)
+		return nil, 0, streamerr.InvalidParam("inputs", "there are %d inputs; there must be 1 to %d", n, maxInputs)
 	}
-	if adapter := m.adapter(req.GetModel()); adapter != "" {
-		return nil, streamerr.InvalidParam("model", "%q is an adapter and does not support embeddings; use %q", adapter, m.Name)
+	if err := m.poolsItself(req.GetModel(), "embeddings"); err != nil {
+		return nil, 0, err
 	}
-	asked := &workerv1.EmbedRequest{StreamId: req.GetStreamId(), Model: m.Name, Dimensions: req.Dimensions, Claim: req.GetClaim()}
-	length := m.Context()
+	asked = &workerv1.EmbedRequest{StreamId: req.GetStreamId(), Model: m.Name, Dimensions: req.Dimensions, Claim: req.GetClaim()}
 	for i, in := range req.GetInputs() {
 		if cause := stream.Cause(ctx); cause != nil {
-			return nil, cause
+			return nil, 0, cause
 		}
-		param := fmt.Sprintf("inputs[%d]", i)
-		if err := checkPrompt(param, in); err != nil {
-			return nil, err
+		n, err := m.addInput(asked, fmt.Sprintf("inputs[%d]", i), in)
+		if err != nil {
+			return nil, 0, err
 		}
-		ids := in.GetIds().GetIds()
-		if _, ok := in.GetContent().(*chatv1.Prompt_Text); ok {
-			if in.GetText() == "" {
-				return nil, streamerr.InvalidParam(param, "%s is empty", param)
-			}
-			var err error
-			if ids, err = m.EncodeText(prompt.Clean(in.GetText()), true); err != nil {
-				return nil, err
-			}
-		}
-		if len(ids) > length {
-			return nil, streamerr.TooLong(param, len(ids), length)
-		}
-		asked.Inputs = append(asked.Inputs, &workerv1.TokenIds{Ids: ids})
+		tokens += n
 	}
 	if size := proto.Size(asked); size > maxEmbedSize {
-		return nil, streamerr.InvalidParam("inputs", "the tokens of all inputs take %d bytes; a request to a worker can have at most %d: send fewer inputs", size, maxEmbedSize)
+		return nil, 0, streamerr.InvalidParam("inputs", "all inputs take %d bytes; a request to a worker can have at most %d: send fewer inputs", size, maxEmbedSize)
 	}
-	return asked, nil
+	return asked, tokens, nil
+}
+
+// addInput adds an input to a request for vectors, and returns the number of its tokens.
+func (m *Model) addInput(asked *workerv1.EmbedRequest, param string, in *chatv1.Prompt) (tokens int, err error) {
+	if err := checkPrompt(param, in); err != nil {
+		return 0, err
+	}
+	ids := in.GetIds().GetIds()
+	if _, isText := in.GetContent().(*chatv1.Prompt_Text); isText {
+		if in.GetText() == "" {
+			return 0, streamerr.InvalidParam(param, "%s is empty", param)
+		}
+		text := prompt.Clean(in.GetText())
+		if m.TextOnly {
+			asked.Texts = append(asked.Texts, text)
+			return textonly.Count(text), nil
+		}
+		if ids, err = m.EncodeText(text, true); err != nil {
+			return 0, err
+		}
+	} else if m.TextOnly {
+		return 0, needsFiles(param, "vectors of token ids")
+	}
+	if length := m.Context(); len(ids) > length {
+		return 0, streamerr.TooLong(param, len(ids), length)
+	}
+	asked.Inputs = append(asked.Inputs, &workerv1.TokenIds{Ids: ids})
+	return len(ids), nil
+}
+
+// poolsItself refuses a request for vectors or scores of an adapter.
+func (m *Model) poolsItself(model, what string) error {
+	if adapter := m.adapter(model); adapter != "" {
+		return streamerr.InvalidParam("model", "%q is an adapter and does not support %s; use %q", adapter, what, m.Name)
+	}
+	return nil
 }

@@ -224,7 +224,7 @@ func TestTextOnlyRefusesWhatNeedsFiles(t *testing.T) {
 	embed := chat.Embed(m, func(context.Context, *workerv1.EmbedRequest) iter.Seq2[*workerv1.EmbedResponse, error] {
 		panic("called")
 	})
-	for _, err := range embed(t.Context(), &chatv1.EmbeddingsRequest{Inputs: []*chatv1.Prompt{{Content: &chatv1.Prompt_Text{Text: "x"}}}}) {
+	for _, err := range embed(t.Context(), &chatv1.EmbeddingsRequest{Inputs: []*chatv1.Prompt{{Content: &chatv1.Prompt_Ids{Ids: &chatv1.TokenIDs{Ids: []uint32{1}}}}}}) {
 		if !errors.Is(err, streamerr.Invalid) {
 			t.Error(err)
 		}

@@ -68,5 +68,10 @@ func (w *Worker) PretendEmbeds(engine EmbedEngine) {
 	w.embed = func(string) EmbedEngine { return engine }
 }
 
+// PretendScores gives a pretended worker a scoring engine.
+func (w *Worker) PretendScores(engine ScoreEngine) {
+	w.score = func(string) ScoreEngine { return engine }
+}
+
 // PretendKVEvents gives a pretended worker KV events.
 func (w *Worker) PretendKVEvents(events func(context.Context) (KVEvents, error)) { w.events = events }

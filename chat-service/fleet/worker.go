@@ -59,6 +59,7 @@ type Worker struct {
 	check    func(*Worker, *llmv1.WorkerInfo) error
 	starter  func(peer string) Starter
 	embed    func(peer string) EmbedEngine
+	score    func(peer string) ScoreEngine
 	events   func(context.Context) (KVEvents, error)
 	log      *slog.Logger
 	cooled   func(streamerr.Reason) // called when the worker is ejected; may be nil
@@ -143,7 +144,8 @@ func dial(connect Connect, self, target string, check func(*Worker, *llmv1.Worke
 	return &Worker{
 		target: target, conn: conn, client: client, health: healthpb.NewHealthClient(conn), streams: streamv1.NewStreamsClient(conn),
 		starter: func(peer string) Starter { return rpc.DialStarter(self, peer, generate, methods.Worker) },
-		embed:   dialEmbed(self, client),
+		embed:   dialUnary(self, client, client.Embed, methods.WorkerEmbed),
+		score:   dialUnary(self, client, client.Score, methods.WorkerScore),
 		events: func(ctx context.Context) (KVEvents, error) {
 			return client.KVEvents(ctx, &workerv1.KVEventsRequest{})
 		},

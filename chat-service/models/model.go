@@ -40,6 +40,7 @@ type model struct {
 	queue *admit.Queue // nil if streams wait at the workers
 	chat  chat.Starter
 	embed chat.EmbedEngine
+	score chat.ScoreEngine
 	begun time.Time
 	log   *slog.Logger
 	up    chan struct{} // closed when a worker is healthy for the first time
@@ -79,16 +80,17 @@ func (r *Registry) prepare(c Card) (*model, error) {
 	})
 	loaded.WorkerContext, loaded.TakesImages = pool.Context, pool.TakesImages
 	loaded.Restarts = restart.Options{Self: self, Allow: pool.Retry, Log: log}
-	workers, embedders := chat.TokenStarter(pool.Start), stream.Unary(pool.Embed)
+	workers, embedders, scorers := chat.TokenStarter(pool.Start), stream.Unary(pool.Embed), stream.Unary(pool.Score)
 	var queue *admit.Queue
 	if c.QueueStreams > 0 {
 		queue = admit.New(admit.Options{MaxStreams: c.QueueStreams, MaxTokens: c.QueueTokens, Outage: c.QueueOutage, Room: pool.Room, Admitted: m.Admitted})
-		workers, embedders = queue.Stage(pool.Generate).Starter(), queue.EmbedStage(embedders)
+		workers, embedders, scorers = queue.Stage(pool.Generate).Starter(), queue.EmbedStage(embedders), queue.ScoreStage(scorers)
 	}
 	return &model{
 		card: c, print: print, model: loaded, pool: pool, queue: queue, begun: time.Now(), log: log.With("model", loaded.Name), up: make(chan struct{}),
 		chat:  watchdog.BoundStarter(self, times.Timers, methods.Chat.Tokens, chat.NewStarter(loaded, workers)),
 		embed: watchdog.Bound(self, times.Timers, methods.ChatEmbeddings.Tokens, chat.Embed(loaded, embedders)),
+		score: watchdog.Bound(self, times.Timers, methods.ChatScore.Tokens, chat.Score(loaded, scorers)),
 	}, nil
 }
 
@@ -211,9 +213,8 @@ func (m *model) describe(aliases []string) *chatv1.Model {
 		Aliases: aliases, HealthyWorkers: uint32(healthy), KnownWorkers: uint32(known), ModelChecksum: m.model.Checksum,
 		Problem: m.pool.Problem(),
 	}
-	if m.model.TextOnly {
-		described.Sampling = []string{"max_tokens"} // beside those of the workers
-	} else {
+	generates := healthy == 0 // unknown
+	if !m.model.TextOnly {
 		described.Template = m.model.Template()
 	}
 	if described.GetContextLength() == textonly.NoLimit {
@@ -221,10 +222,15 @@ func (m *model) describe(aliases []string) *chatv1.Model {
 	}
 	for _, w := range m.pool.Workers() {
 		if w.GetState() != chatv1.WorkerState_WORKER_STATE_DOWN {
+			generates = generates || !w.GetInfo().GetPoolsOnly()
 			described.Sampling = append(described.Sampling, w.GetInfo().GetCapabilities().GetSampling()...)
 			described.Embeds = described.GetEmbeds() || w.GetInfo().GetEmbeds()
+			described.Scores = described.GetScores() || w.GetInfo().GetScores()
 			described.Images = described.GetImages() || w.GetInfo().GetCapabilities().GetImages() != llmv1.ImageInput_IMAGE_INPUT_UNSPECIFIED
 		}
+	}
+	if described.PoolsOnly = !generates; m.model.TextOnly && generates {
+		described.Sampling = append(described.Sampling, "max_tokens") // beside those of the workers
 	}
 	slices.Sort(described.Sampling)
 	described.Sampling = slices.Compact(described.Sampling)

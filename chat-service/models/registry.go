@@ -241,6 +241,13 @@ func (r *Registry) Embed(ctx context.Context, req *chatv1.EmbeddingsRequest) ite
 	}
 }
 
+// Score is a stream.Sequence that rates documents with the model that the request names.
+func (r *Registry) Score(ctx context.Context, req *chatv1.ScoreRequest) iter.Seq2[*chatv1.ScoreResponse, error] {
+	return func(yield func(*chatv1.ScoreResponse, error) bool) {
+		with(ctx, r, req, yield, nil, func(m *model) stream.Starter[*chatv1.ScoreRequest, *chatv1.ScoreResponse] { return m.score.Starter() })
+	}
+}
+
 // with calls a Starter of the model that a request names.
 func with[Req interface{ GetModel() string }, Item any](ctx context.Context, r *Registry, req Req, yield func(Item, error) bool, resume func(func() bool),
 	of func(*model) stream.Starter[Req, Item]) (over bool) {
@@ -329,7 +336,7 @@ func (r *Registry) Models() (all []*chatv1.Model) {
 		all = append(all, base)
 		for _, name := range m.model.model.Adapters {
 			adapter := proto.CloneOf(base)
-			adapter.Id, adapter.Parent, adapter.Aliases, adapter.Embeds = name, base.GetId(), nil, false
+			adapter.Id, adapter.Parent, adapter.Aliases, adapter.Embeds, adapter.Scores = name, base.GetId(), nil, false, false
 			all = append(all, adapter)
 		}
 	}

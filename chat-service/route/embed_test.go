@@ -3,6 +3,7 @@ package route
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/fleet"
 	"github.com/whence-dev/whence/chat-service/kvcache"
 	"github.com/whence-dev/whence/chat-service/route/policy"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -157,7 +159,7 @@ func TestPoliciesSpreadEmbeddings(t *testing.T) {
 			for range 40 {
 				req := text(2)
 				req.StreamId = stream.NewID()
-				a, _ := p.takeEmbedder(req, action{})
+				a, _ := p.findPooler(embedding(req), action{})
 				got[a.worker]++
 				defer a.charge.End()
 			}
@@ -165,5 +167,57 @@ func TestPoliciesSpreadEmbeddings(t *testing.T) {
 				t.Error(got)
 			}
 		})
+	}
+}
+
+// scores makes the workers of p rate documents, or fail with the next of errs.
+func scores(p *Pool, errs ...error) {
+	for i, w := range p.Members() {
+		said := info(w.Name())
+		said.Scores, said.PoolsOnly, said.Capabilities = true, true, &llmv1.Capabilities{Upstream: "vllm"}
+		w.Say(said)
+		w.PretendScores(stream.Unary(func(context.Context, *workerv1.ScoreRequest) (*workerv1.ScoreResponse, error) {
+			return &workerv1.ScoreResponse{Model: w.Name(), Scores: []float32{1}}, errs[i]
+		}))
+	}
+}
+
+func TestScoreIsRetriedOnAnotherWorker(t *testing.T) {
+	p := poolOf(t, Options{Policy: inOrder}, &fake{name: "w0"}, &fake{name: "w1"})
+	scores(p, streamerr.New(streamerr.PeerLost, "as scripted"), nil)
+	req := &workerv1.ScoreRequest{Model: "m", Queries: []string{"q"}, Documents: []string{"a"}}
+	if resp, err := p.Score(t.Context(), req); err != nil || resp.GetModel() != "w1" {
+		t.Error(resp, err)
+	}
+	for _, w := range p.Members() {
+		w.Say(info(w.Name()))
+	}
+	if _, err := p.Score(t.Context(), req); streamerr.As(err).Param != "model" || !errors.Is(err, streamerr.Invalid) {
+		t.Error(err)
+	}
+}
+
+// TestWorkersThatOnlyPoolGetNoChats: the refusal says what the model can do.
+func TestWorkersThatOnlyPoolGetNoChats(t *testing.T) {
+	p := poolOf(t, Options{Policy: inOrder}, &fake{name: "w0"}, &fake{name: "w1"})
+	scores(p, nil, nil)
+	chat := func() (got *streamerr.Error) {
+		for _, err := range p.Generate(t.Context(), &workerv1.TokenRequest{Model: "m", Prompt: []uint32{1}, Sampling: &llmv1.Sampling{MaxTokens: new(uint32(1))}}) {
+			if err != nil {
+				return streamerr.As(err)
+			}
+		}
+		return nil
+	}
+	if e := chat(); e == nil || e.Reason != streamerr.Invalid || e.Param != "model" || !strings.Contains(e.Message, "does not generate") || !strings.Contains(e.Message, "/v1/rerank") {
+		t.Error(e)
+	}
+	p.Members()[1].Say(info("w1")) // generates
+	if e := chat(); e != nil {
+		t.Error(e)
+	}
+	p.Members()[1].Say(nil) // and may come back
+	if e := chat(); e == nil || e.Reason != streamerr.Unavailable {
+		t.Error(e)
 	}
 }

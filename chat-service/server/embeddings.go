@@ -14,3 +14,10 @@ func (s *Server) Embeddings(ctx context.Context, req *chatv1.EmbeddingsRequest) 
 	err := rpc.ServeUnary(ctx, s.hop, methods.ChatEmbeddings, s.models.Embed, req, func(out *chatv1.EmbeddingsResponse) { resp = out })
 	return resp, err
 }
+
+// Score implements chatv1.ChatServer. It runs a stream of one item.
+func (s *Server) Score(ctx context.Context, req *chatv1.ScoreRequest) (*chatv1.ScoreResponse, error) {
+	var resp *chatv1.ScoreResponse
+	err := rpc.ServeUnary(ctx, s.hop, methods.ChatScore, s.models.Score, req, func(out *chatv1.ScoreResponse) { resp = out })
+	return resp, err
+}

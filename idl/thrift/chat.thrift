@@ -463,6 +463,31 @@ struct EmbeddingsResponse {
   3: optional llm.End end
 }
 
+// ScoreRequest asks how relevant documents are to queries.
+struct ScoreRequest {
+  // 1 to 128 of A-Z a-z 0-9 . _ : -, unique among live streams; chat-service makes one if it is
+  // empty.
+  1: string stream_id
+  // A model of Models; empty for the only one.
+  2: string model
+  // One for all documents, or one for each; none of them empty.
+  3: list<string> queries
+  // At least one and at most 2048, none of them empty.
+  4: list<string> documents
+  // The stream's share of a busy path.
+  21: optional llm.Claim claim
+}
+
+// ScoreResponse is one score for each document.
+struct ScoreResponse {
+  // In the order of the documents; the higher, the more relevant. The scale is the model's.
+  1: list<double> scores
+  // The model that made the scores.
+  2: string model
+  // How the stream ended, and the tokens used.
+  3: optional llm.End end
+}
+
 // ModelsRequest asks for all models.
 struct ModelsRequest {
 }
@@ -499,6 +524,10 @@ struct Model {
   13: bool images
   // What the model's chat template does with parts of conversations.
   14: optional ChatTemplate template
+  // Whether Score works: a healthy worker makes scores.
+  15: bool scores
+  // Whether all healthy workers only pool: they embed or score, and chats and completions are refused.
+  16: bool pools_only
 }
 
 // ChatTemplate says which parts of a conversation a chat template writes as they are. chat-service
@@ -635,6 +664,9 @@ service Chat {
   // Embeddings computes vectors of texts with a model that supports it. Embeddings is a stream of
   // one item, and Stop ends it like any other stream.
   EmbeddingsResponse Embeddings(1: EmbeddingsRequest request)
+  // Score rates how relevant documents are to queries with a model that supports it: a rerank is the
+  // documents in the order of their scores. Like Embeddings, it is a stream of one item.
+  ScoreResponse Score(1: ScoreRequest request)
   // Models lists the models that can answer.
   ModelsResponse Models(1: ModelsRequest request)
   // Stop ends a stream from outside of its call.

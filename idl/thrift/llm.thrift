@@ -317,6 +317,10 @@ struct WorkerInfo {
   // come from, and what a trial has found that it does not do; empty if the worker generates, or has not
   // asked. Names no addresses.
   21: string server
+  // Whether Worker/Score works.
+  22: bool scores
+  // Whether the model only pools: it embeds or scores, and Worker/Generate refuses every request.
+  23: bool pools_only
 }
 
 // Capabilities describes what happens to a request and its answer between the worker and the model.

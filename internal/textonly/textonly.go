@@ -25,13 +25,21 @@ const (
 // as many words as tokens, and texts with a common beginning have words with a common beginning, so that
 // routers can weigh and compare prompts.
 func Words(text string) []uint32 {
-	words := make([]uint32, 0, (len(text)+bytesPerWord-1)/bytesPerWord)
+	words := make([]uint32, 0, Count(text))
 	for len(text) > 0 {
 		var piece [bytesPerWord]byte
 		text = text[copy(piece[:], text):]
 		words = append(words, binary.LittleEndian.Uint32(piece[:])*multiplier>>(32-14))
 	}
 	return words
+}
+
+// Count estimates the number of tokens of texts together, as the number of their words.
+func Count(texts ...string) (n int) {
+	for _, text := range texts {
+		n += (len(text) + bytesPerWord - 1) / bytesPerWord
+	}
+	return n
 }
 
 const (

@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
@@ -15,6 +16,9 @@ import (
 
 // An EmbedEngine computes vectors of texts.
 type EmbedEngine = stream.Sequence[*workerv1.EmbedRequest, *workerv1.EmbedResponse]
+
+// A ScoreEngine rates documents.
+type ScoreEngine = stream.Sequence[*workerv1.ScoreRequest, *workerv1.ScoreResponse]
 
 const (
 	maxInputs = 2048
@@ -31,17 +35,21 @@ func (s *Server) Embed(ctx context.Context, req *workerv1.EmbedRequest) (*worker
 	return resp, err
 }
 
+// Score implements workerv1.WorkerServer. It is like Embed.
+func (s *Server) Score(ctx context.Context, req *workerv1.ScoreRequest) (*workerv1.ScoreResponse, error) {
+	var resp *workerv1.ScoreResponse
+	err := rpc.ServeUnary(ctx, &s.hop, methods.WorkerScore, s.scores, req, func(out *workerv1.ScoreResponse) { resp = out })
+	return resp, err
+}
+
 // vectors refuses requests that no engine could answer, and answers that do not fit into a message.
 func (s *Server) vectors(ctx context.Context, req *workerv1.EmbedRequest) iter.Seq2[*workerv1.EmbedResponse, error] {
 	info := s.describe()
-	if err := serves(info, req.GetModel()); err != nil {
+	if err := pools(info, req.GetModel(), "embeddings", s.embed != nil && info.GetEmbeds()); err != nil {
 		return stream.Fail[*workerv1.EmbedResponse](err)
 	}
-	switch n := len(req.GetInputs()); {
-	case s.embed == nil || !info.GetEmbeds():
-		return stream.Fail[*workerv1.EmbedResponse](streamerr.InvalidParam("model", "the engine of %q does not support embeddings", info.GetModel()))
-	case n == 0 || n > maxInputs:
-		return stream.Fail[*workerv1.EmbedResponse](streamerr.InvalidParam("inputs", "there are %d inputs; there must be 1 to %d", n, maxInputs))
+	if n := len(req.GetInputs()) + len(req.GetTexts()); n == 0 || n > maxInputs || len(req.GetInputs()) > 0 && len(req.GetTexts()) > 0 {
+		return stream.Fail[*workerv1.EmbedResponse](streamerr.InvalidParam("inputs", "there are %d inputs; there must be 1 to %d, all of token ids or all of texts", n, maxInputs))
 	}
 	return func(yield func(*workerv1.EmbedResponse, error) bool) {
 		for out, err := range s.embed(ctx, req) {
@@ -53,4 +61,30 @@ func (s *Server) vectors(ctx context.Context, req *workerv1.EmbedRequest) iter.S
 			}
 		}
 	}
+}
+
+// scores refuses requests that no engine could answer.
+func (s *Server) scores(ctx context.Context, req *workerv1.ScoreRequest) iter.Seq2[*workerv1.ScoreResponse, error] {
+	info := s.describe()
+	if err := pools(info, req.GetModel(), "scores", s.score != nil && info.GetScores()); err != nil {
+		return stream.Fail[*workerv1.ScoreResponse](err)
+	}
+	switch queries, documents := len(req.GetQueries()), len(req.GetDocuments()); {
+	case documents == 0 || documents > maxInputs:
+		return stream.Fail[*workerv1.ScoreResponse](streamerr.InvalidParam("documents", "there are %d documents; there must be 1 to %d", documents, maxInputs))
+	case queries != 1 && queries != documents:
+		return stream.Fail[*workerv1.ScoreResponse](streamerr.InvalidParam("queries", "there are %d queries for %d documents; there must be one, or one for each", queries, documents))
+	}
+	return s.score(ctx, req)
+}
+
+// pools refuses a request for what the engine does not make, or of another model.
+func pools(info *llmv1.WorkerInfo, model, what string, can bool) error {
+	if err := serves(info, model); err != nil {
+		return err
+	}
+	if !can {
+		return streamerr.InvalidParam("model", "the engine of %q does not support %s", info.GetModel(), what)
+	}
+	return nil
 }

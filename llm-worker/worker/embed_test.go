@@ -4,7 +4,15 @@ import (
 	"context"
 	"log/slog"
 	"math"
+	"net"
+	"strings"
+	"sync"
 	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
@@ -138,5 +146,56 @@ func TestAnswerThatExceedsAMessageIsRefused(t *testing.T) {
 	plain := worker.NewServer("w", "m", nil, func() *llmv1.WorkerInfo { return &llmv1.WorkerInfo{} }, slog.New(slog.DiscardHandler))
 	if _, err := plain.Embed(t.Context(), texts(1, 1)); streamerr.FromGRPC("w", err).Param != "model" {
 		t.Error(err)
+	}
+}
+
+func TestInvalidScoreRequestsAreRefusedByName(t *testing.T) {
+	s := worker.NewServer("w", "m", nil, func() *llmv1.WorkerInfo { return &llmv1.WorkerInfo{Scores: true} }, slog.New(slog.DiscardHandler))
+	s.Scores(stream.Unary(func(_ context.Context, req *workerv1.ScoreRequest) (*workerv1.ScoreResponse, error) {
+		return &workerv1.ScoreResponse{Scores: make([]float32, len(req.GetDocuments())), End: &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED}}, nil
+	}))
+	for param, req := range map[string]*workerv1.ScoreRequest{
+		"":          {Queries: []string{"q", "r"}, Documents: []string{"a", "b"}},
+		"queries":   {Queries: []string{"q", "r"}, Documents: []string{"a", "b", "c"}},
+		"documents": {Queries: []string{"q"}},
+		"model":     {Model: "other", Queries: []string{"q"}, Documents: []string{"a"}},
+		"stream_id": {StreamId: "a b", Queries: []string{"q"}, Documents: []string{"a"}},
+	} {
+		resp, err := s.Score(t.Context(), req)
+		if param == "" {
+			if err != nil || len(resp.GetScores()) != 2 {
+				t.Error(resp, err)
+			}
+		} else if streamerr.FromGRPC("w", err).Param != param {
+			t.Errorf("%s: %v", param, err)
+		}
+	}
+	cc, _ := start(t, nil)
+	_, err := workerv1.NewWorkerClient(cc).Score(t.Context(), &workerv1.ScoreRequest{Queries: []string{"q"}, Documents: []string{"a"}})
+	if e := streamerr.FromGRPC("w", err); e.Reason != streamerr.Invalid || e.Param != "model" {
+		t.Errorf("the embedded engine: %v", err)
+	}
+}
+
+// TestAWorkerThatOnlyPoolsSaysWhatItMakes: its caller may not know that it does not generate.
+func TestAWorkerThatOnlyPoolsSaysWhatItMakes(t *testing.T) {
+	info := &llmv1.WorkerInfo{Scores: true, PoolsOnly: true, Capabilities: &llmv1.Capabilities{Upstream: "vllm"}}
+	s := worker.NewServer("llm-worker/0", "m", nil, func() *llmv1.WorkerInfo { return proto.CloneOf(info) }, slog.New(slog.DiscardHandler))
+	ln := bufconn.Listen(1 << 20)
+	gs := grpc.NewServer()
+	s.Register(gs)
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = gs.Serve(ln) })
+	defer wg.Wait()
+	defer gs.Stop()
+	cc, err := grpc.NewClient("passthrough:///w", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return ln.Dial() }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cc.Close() //nolint:errcheck // the test is over
+	for _, err := range rpc.Dial("caller", "llm-worker/0", workerv1.NewWorkerClient(cc).Generate, methods.Worker)(t.Context(), request(1)) {
+		if e := streamerr.As(err); e.Reason != streamerr.Invalid || e.Param != "model" || !strings.Contains(e.Text(), "/v1/rerank") || strings.Contains(e.Text(), "embeddings") {
+			t.Error(err)
+		}
 	}
 }

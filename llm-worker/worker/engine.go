@@ -31,6 +31,7 @@ type engine struct {
 	model    string // model name; "" means the name in info
 	generate Engine
 	embed    EmbedEngine // works while info lists it as a capability; nil if it never does
+	score    ScoreEngine // likewise
 	// info returns the current description of the engine.
 	info func() *llmv1.WorkerInfo
 	// ready reports that the engine can answer from the start. run runs the engine until ctx is

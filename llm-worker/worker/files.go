@@ -23,6 +23,9 @@ import (
 func (c *Config) find(ctx context.Context, s *recognition.Server, free bool, log *slog.Logger) (from string, err error) {
 	switch c.Model {
 	case "":
+		if s.Pools && !s.GRPC && (free || c.Engine == OpenAI) {
+			return noFiles, c.textOnlyOn(s, free)
+		}
 	case textonly.Model:
 		return textOnly, c.textOnlyOn(s, free)
 	default:
@@ -60,6 +63,7 @@ func (c *Config) find(ctx context.Context, s *recognition.Server, free bool, log
 
 const (
 	textOnly = "nowhere, so text only"
+	noFiles  = "nowhere: to embed and to rate documents, none are needed"
 	nameThem = "--model names them: the model's directory (weights are not needed), its GGUF file, or its id on the Hugging Face hub"
 )
 

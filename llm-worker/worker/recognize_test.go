@@ -125,6 +125,33 @@ func TestAServerWithoutFilesIsUsedTextOnly(t *testing.T) { //nolint:paralleltest
 	}
 }
 
+// TestAServerThatOnlyPoolsNeedsNoFiles: it embeds and rates texts as they are, whatever files there are.
+func TestAServerThatOnlyPoolsNeedsNoFiles(t *testing.T) {
+	t.Parallel()
+	models := lists(tinyModel(t))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/pooling" {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		models.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	var lines logtest.Log
+	c := at(server.URL)
+	if _, err := c.Recognize(t.Context(), slog.New(slog.NewTextHandler(&lines, nil)), nil); err != nil || c.Model != textonly.Model || c.Engine != worker.OpenAI || c.ModelName != "acme/llama-9" {
+		t.Errorf("%v, %q, engine %s, %q", err, c.Model, c.Engine, c.ModelName)
+	}
+	if text := lines.String(); strings.Contains(text, "WARN") || !strings.Contains(text, "none are needed") || !strings.Contains(c.Server, "none are needed") {
+		t.Error(text, c.Server)
+	}
+	c = at(server.URL)
+	c.Model = tinyModel(t)
+	if _, err := c.Recognize(t.Context(), slog.New(slog.DiscardHandler), nil); err != nil || c.Model != tinyModel(t) {
+		t.Error(c.Model, err)
+	}
+}
+
 // TestAServerThatIsNotThereIsAwaited: its worker says what it waits for, and starts once the server answers.
 func TestAServerThatIsNotThereIsAwaited(t *testing.T) {
 	t.Parallel()

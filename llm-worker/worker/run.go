@@ -221,6 +221,7 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	defer unwatch() //nolint:errcheck // only a second call could fail
 	s := NewServer(c.Name, e.model, generate, e.info, log)
 	s.Embeds(e.embed)
+	s.Scores(e.score)
 	s.hop.Timers = c.Timers
 	s.Measure(hop)
 	s.Trace(c.Traces)

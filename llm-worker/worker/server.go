@@ -47,6 +47,7 @@ type Server struct {
 	model    string
 	engine   Engine
 	embed    EmbedEngine // works while info lists it as a capability; nil if it never does
+	score    ScoreEngine // likewise
 	info     func() *llmv1.WorkerInfo
 	health   *health.Server
 	held     *kvevents.Hub  // nil if the engine does not report its cache
@@ -79,6 +80,9 @@ func (s *Server) SetHealthy(healthy bool) {
 // Embeds sets the engine for vectors. It must be called before Serve.
 func (s *Server) Embeds(e EmbedEngine) { s.embed = e }
 
+// Scores sets the engine that rates documents. It must be called before Serve.
+func (s *Server) Scores(e ScoreEngine) { s.score = e }
+
 // Measure sets the metrics that count the streams. It must be called before Serve.
 func (s *Server) Measure(h *metrics.Hop) { s.records.Metrics = h }
 
@@ -109,6 +113,9 @@ func (s *Server) check(ctx context.Context, req *workerv1.TokenRequest) iter.Seq
 	info := s.describe()
 	if err := serves(info, req.GetModel()); err != nil {
 		return stream.Fail[*workerv1.GenerateResponse](err)
+	}
+	if info.GetPoolsOnly() {
+		return stream.Fail[*workerv1.GenerateResponse](capability.NoGeneration(info))
 	}
 	if n := req.GetGenerated(); n > 0 && !info.GetContinues() && !info.GetResumes() {
 		return stream.Fail[*workerv1.GenerateResponse](streamerr.InvalidParam("generated", "generated is %d, but this worker's engine cannot continue an answer that another engine began", n))

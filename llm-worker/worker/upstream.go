@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"iter"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 
@@ -268,6 +269,7 @@ func (c *Config) described(dir fs.FS) (*beside.Config, *lexicon.Model, error) {
 type upstreamEngine interface {
 	Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error]
 	Embed(ctx context.Context, req *workerv1.EmbedRequest) (*workerv1.EmbedResponse, error)
+	Score(ctx context.Context, req *workerv1.ScoreRequest) (*workerv1.ScoreResponse, error)
 	Watch(ctx context.Context, changed func(healthy bool))
 	Upstream() *beside.Upstream
 	Problem() string
@@ -299,6 +301,7 @@ func (c *Config) upstreamed(e upstreamEngine, config *beside.Config, hop *metric
 	return &engine{
 		generate: e.Generate,
 		embed:    stream.Unary(e.Embed),
+		score:    stream.Unary(e.Score),
 		info: func() *llmv1.WorkerInfo {
 			info := &llmv1.WorkerInfo{
 				Engine: c.Engine, Load: e.Load(), Problem: e.Problem(), KvBlockSize: uint32(block()),
@@ -307,8 +310,8 @@ func (c *Config) upstreamed(e upstreamEngine, config *beside.Config, hop *metric
 			if up := e.Upstream(); up != nil {
 				info.Model, info.ContextLength, info.VocabSize, info.EosTokenIds = up.Name, uint32(up.Context), uint32(up.Vocab), up.EOS
 				info.Capabilities, info.Resumes = up.Capabilities, up.Resumes
-				info.Embeds = up.AskEmbed != nil
-				info.Server = strings.Join(up.Notes, "; ")
+				info.Embeds, info.Scores, info.PoolsOnly = up.AskEmbed != nil, up.AskScore != nil, up.Ask == nil
+				info.Server = strings.Join(slices.Concat(up.Facts, up.Notes), "; ")
 			}
 			return info
 		},

@@ -24,6 +24,7 @@ const (
 	Chat           Operation = "chat"
 	TextCompletion Operation = "text_completion"
 	Embeddings     Operation = "embeddings"
+	Scores         Operation = "score"
 )
 
 // provider is the value of gen_ai.provider.name.
@@ -77,7 +78,7 @@ func newHop(m *Metrics, name string, op Operation) *Hop {
 		unknown:     map[Operation]*modelOptions{},
 		models:      map[modelKey]*modelOptions{},
 	}
-	for _, each := range []Operation{Chat, TextCompletion, Embeddings, other} {
+	for _, each := range []Operation{Chat, TextCompletion, Embeddings, Scores, other} {
 		h.unknown[each] = newModelOptions(h.gen(each))
 	}
 	h.wasted.Add(context.Background(), 0, h.add...) // a counter that begins at its first event has no rate

@@ -125,7 +125,7 @@ func (s *Stream) End(e Ending) {
 	}
 	if options.known {
 		h.usage.Record(ctx, int64(e.Prompt), options.input...)
-		if s.op != Embeddings { // embeddings have no output tokens
+		if s.op != Embeddings && s.op != Scores { // these have no output tokens
 			h.usage.Record(ctx, int64(figures.Delivered()), options.output...)
 		}
 	}

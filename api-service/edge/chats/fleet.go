@@ -43,6 +43,9 @@ type Starter = stream.Starter[*chatv1.ChatRequest, *chatv1.GenerateResponse]
 // An EmbedEngine computes vectors of texts.
 type EmbedEngine = stream.Sequence[*chatv1.EmbeddingsRequest, *chatv1.EmbeddingsResponse]
 
+// A ScoreEngine rates documents.
+type ScoreEngine = stream.Sequence[*chatv1.ScoreRequest, *chatv1.ScoreResponse]
+
 // A Fleet is the set of chat-services.
 type Fleet struct {
 	// Static.
@@ -209,7 +212,19 @@ func (f *Fleet) Start(ctx context.Context, req *chatv1.ChatRequest, yield func(*
 
 // Embed is an EmbedEngine. If one chat-service does not answer, another one is called.
 func (f *Fleet) Embed(ctx context.Context, req *chatv1.EmbeddingsRequest) iter.Seq2[*chatv1.EmbeddingsResponse, error] {
-	return stream.Unary(func(ctx context.Context, req *chatv1.EmbeddingsRequest) (answer *chatv1.EmbeddingsResponse, err error) {
+	return once(f, func(p *peer) EmbedEngine { return p.embed })(ctx, req)
+}
+
+// Score is a ScoreEngine. It is like Embed.
+func (f *Fleet) Score(ctx context.Context, req *chatv1.ScoreRequest) iter.Seq2[*chatv1.ScoreResponse, error] {
+	return once(f, func(p *peer) ScoreEngine { return p.score })(ctx, req)
+}
+
+// once returns an engine whose answers are one item. If one chat-service does not answer, another one is
+// called.
+func once[Req, Resp any](f *Fleet, of func(*peer) stream.Sequence[Req, Resp]) stream.Sequence[Req, Resp] {
+	return stream.Unary(func(ctx context.Context, req Req) (answer Resp, err error) {
+		var none Resp
 		var tried []*peer
 		for err = errNobody; len(tried) < maxTries && (len(tried) == 0 || elsewhere(err)) && stream.Cause(ctx) == nil; {
 			p := f.choose(tried)
@@ -217,7 +232,7 @@ func (f *Fleet) Embed(ctx context.Context, req *chatv1.EmbeddingsRequest) iter.S
 				break
 			}
 			tried = append(tried, p)
-			err = run(ctx, p, p.embed, req, func(out *chatv1.EmbeddingsResponse) bool {
+			err = run(ctx, p, of(p), req, func(out Resp) bool {
 				answer = out
 				return true
 			})
@@ -225,6 +240,6 @@ func (f *Fleet) Embed(ctx context.Context, req *chatv1.EmbeddingsRequest) iter.S
 				return answer, nil
 			}
 		}
-		return nil, err
-	})(ctx, req)
+		return none, err
+	})
 }

@@ -47,6 +47,7 @@ type peer struct {
 	health   healthpb.HealthClient
 	engine   Starter
 	embed    EmbedEngine
+	score    ScoreEngine
 	converse ConverseEngine
 
 	unwatch context.CancelFunc // stops the probes; nil while there are none; guarded by the fleet's mu
@@ -96,13 +97,15 @@ func dial(connect Connect, self, name, addr string) (*peer, error) {
 		return nil, err
 	}
 	chat := chatv1.NewChatClient(conn)
+	tell := func(ctx context.Context, stop *streamv1.StopStreamRequest) error {
+		_, err := chat.Stop(ctx, &chatv1.StopRequest{Stream: stop})
+		return err
+	}
 	return &peer{
 		addr: addr, name: name, conn: conn, chat: chat, streams: streamv1.NewStreamsClient(conn), health: healthpb.NewHealthClient(conn),
-		engine: rpc.DialStarter(self, name, codec.Deltas(chat.Generate), methods.Chat),
-		embed: rpc.DialUnary(self, name, chat.Embeddings, func(ctx context.Context, stop *streamv1.StopStreamRequest) error {
-			_, err := chat.Stop(ctx, &chatv1.StopRequest{Stream: stop})
-			return err
-		}, methods.ChatEmbeddings),
+		engine:   rpc.DialStarter(self, name, codec.Deltas(chat.Generate), methods.Chat),
+		embed:    rpc.DialUnary(self, name, chat.Embeddings, tell, methods.ChatEmbeddings),
+		score:    rpc.DialUnary(self, name, chat.Score, tell, methods.ChatScore),
 		converse: converseOver(self, name, chat.Converse),
 	}, nil
 }

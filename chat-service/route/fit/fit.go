@@ -12,6 +12,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/capability"
+	"github.com/whence-dev/whence/internal/textonly"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -23,16 +24,20 @@ func Takes(info *llmv1.WorkerInfo, req *workerv1.TokenRequest) bool {
 		(req.GetGenerated() == 0 || MayMove(req, info))
 }
 
-// adapter and images are names in the list of Missing, beside the names of Sampling fields.
+// adapter, images and generation are names in the list of Missing, beside the names of Sampling fields.
 const (
-	adapter = "adapter"
-	images  = "images"
+	adapter    = "adapter"
+	images     = "images"
+	generation = "generation"
 )
 
 // Missing returns the parts of a request that a worker's engine would ignore: its adapter, its
-// images, and fields of its Sampling. For a worker that reports no capabilities it returns nothing:
-// that worker refuses requests itself.
+// images, and fields of its Sampling; or generation, if the worker's model only pools. For a worker that
+// reports no capabilities it returns nothing: that worker refuses requests itself.
 func Missing(info *llmv1.WorkerInfo, req *workerv1.TokenRequest) []string {
+	if info.GetPoolsOnly() {
+		return []string{generation}
+	}
 	missing, can := capability.Missing(req.GetSampling(), info.GetCapabilities()), info.GetCapabilities()
 	if can != nil && lacksImages(can, req) {
 		missing = append([]string{images}, missing...)
@@ -52,6 +57,9 @@ func lacksImages(can *llmv1.Capabilities, req *workerv1.TokenRequest) bool {
 // engine that lacks the least, and missing lists what that engine would ignore.
 func Refusal(info *llmv1.WorkerInfo, req *workerv1.TokenRequest, missing []string) error {
 	engine := cmp.Or(info.GetCapabilities().GetUpstream(), info.GetEngine())
+	if missing[0] == generation {
+		return capability.NoGeneration(info)
+	}
 	if missing[0] == adapter {
 		return capability.NoAdapters(engine, req.GetAdapter())
 	}
@@ -139,12 +147,12 @@ func Limited(s *llmv1.Sampling, most uint32, info *llmv1.WorkerInfo) *llmv1.Samp
 }
 
 // Sizes returns the total number of tokens of an embeddings request, and the length of its longest
-// input.
+// input, which is 0 for texts: only the server knows their tokens, and refuses what does not fit.
 func Sizes(req *workerv1.EmbedRequest) (total, longest int) {
 	for _, text := range req.GetInputs() {
 		total, longest = total+len(text.GetIds()), max(longest, len(text.GetIds()))
 	}
-	return total, longest
+	return total + textonly.Count(req.GetTexts()...), longest
 }
 
 // RoleOf returns the name of a worker's role in metrics.

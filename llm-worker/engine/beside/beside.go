@@ -47,17 +47,21 @@ type Upstream struct {
 	Vocab        int    // token ids are below Vocab
 	EOS          []uint32
 	Capabilities *llmv1.Capabilities
-	// Notes tell the operator what a trial has found out about the server, each in a sentence.
-	Notes []string
+	// Facts describe for the operator what the server is used for, and Notes tell what a trial has found that
+	// the operator may want to change, each in a sentence. Notes are also logged, as warnings.
+	Facts, Notes []string
 	// Slots is the number of requests that the server runs at a time; 0 if the server does not report it.
 	Slots int
 	// Resumes reports that the server can continue answers that another server began; see
 	// whence.llm.v1.WorkerInfo.
 	Resumes bool
-	// Ask checks a request and returns its call. It sends nothing.
+	// Ask checks a request and returns its call. It sends nothing. It is nil if the server's model only pools:
+	// it embeds or scores.
 	Ask func(ctx context.Context, req *workerv1.TokenRequest) (Call, error)
 	// AskEmbed is Ask for vectors; nil if the server does not embed.
-	AskEmbed func(req *workerv1.EmbedRequest) (EmbedCall, error)
+	AskEmbed func(req *workerv1.EmbedRequest) (PoolingCall[*workerv1.EmbedResponse], error)
+	// AskScore is Ask for scores; nil if the server does not rate documents.
+	AskScore func(req *workerv1.ScoreRequest) (PoolingCall[*workerv1.ScoreResponse], error)
 
 	adapters []string // see WithAdapters
 	confirms bool     // requests may name only adapters; otherwise the server refuses unknown names itself
@@ -185,8 +189,11 @@ const takenAfter = time.Second
 // not an error.
 func (e *Engine) generate(ctx context.Context, req *workerv1.TokenRequest, yield func(*workerv1.GenerateResponse) bool) error {
 	up := e.upstream.Load()
-	if up == nil {
+	switch {
+	case up == nil:
 		return e.unavailable()
+	case up.Ask == nil:
+		return e.lacks(up, "chats and completions")
 	}
 	call, err := up.Ask(ctx, req)
 	if err != nil {

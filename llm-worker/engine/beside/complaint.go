@@ -1,6 +1,7 @@
 package beside
 
 import (
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -127,6 +128,29 @@ func (c *Complaint) hasFullQueue() bool {
 		slices.ContainsFunc(fullQueues, func(text string) bool { return strings.Contains(c.Message, text) })
 }
 
+// ErrNoGeneration is the cause of an ending with which a server says that its model does not generate: it
+// embeds, or rates documents.
+var ErrNoGeneration = errors.New("the server's model does not generate")
+
+// noGeneration are texts of servers whose model does not generate: llama.cpp, vLLM before it left the route
+// out, and Ollama, for /api/generate and /api/chat.
+var noGeneration = []string{
+	"This server does not support completions", "The model does not support Completions API", "The model does not support Chat Completions API",
+	"does not support generate", "does not support chat", "does not support completion",
+}
+
+// refusesGeneration reports whether the complaint is that of a server whose model does not generate.
+func (c *Complaint) refusesGeneration() bool {
+	switch c.Status {
+	case http.StatusMethodNotAllowed, http.StatusNotImplemented:
+		return true
+	case http.StatusBadRequest:
+		return slices.ContainsFunc(noGeneration, func(text string) bool { return strings.Contains(c.Message, text) })
+	default:
+		return false
+	}
+}
+
 // plain returns a code or a type in the spelling of reasons.
 func plain(said string) string {
 	return strings.TrimSuffix(strings.ReplaceAll(strings.ToLower(said), "_", ""), "error")
@@ -200,7 +224,11 @@ func (c *Complaint) Ending(how string) *streamerr.Error {
 	if message == "" {
 		message = "it gave no reason"
 	}
-	e := Fail(c.Reason(), nil, "the server that generates %s: %s", how, message)
+	var cause error
+	if c.refusesGeneration() {
+		cause = ErrNoGeneration
+	}
+	e := Fail(c.Reason(), cause, "the server that generates %s: %s", how, message)
 	e.Path = streamerr.NewPath(slices.Concat(c.Path, e.Path)...)
 	if e.Code = streamerr.CleanCode(c.Code); e.Code == "" && contextTypes[plain(c.Type)] {
 		e.Code = streamerr.CodeContextLength

@@ -10,11 +10,11 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// An EmbedCall is one request to the server for vectors.
-type EmbedCall interface {
+// A PoolingCall is one request to the server for vectors or for scores.
+type PoolingCall[Resp any] interface {
 	// Do sends the request and returns the answer, without the model's name. It uses only the
 	// values of ctx; Stop ends it.
-	Do(ctx context.Context) (*workerv1.EmbedResponse, error)
+	Do(ctx context.Context) (Resp, error)
 	// Stop is the same as Call.Stop.
 	Stop() (confirmed bool)
 }
@@ -26,15 +26,46 @@ func (e *Engine) Embed(ctx context.Context, req *workerv1.EmbedRequest) (*worker
 	case up == nil:
 		return nil, e.unavailable()
 	case up.AskEmbed == nil:
-		return nil, streamerr.InvalidParam("model", "the server that generates (%s) does not support embeddings", up.Capabilities.GetUpstream())
+		return nil, e.lacks(up, "embeddings")
 	}
+	resp, err := once(ctx, e, req, up.AskEmbed)
+	if err == nil {
+		resp.Model = cmp.Or(e.opts.Name, up.Name)
+	}
+	return resp, err
+}
+
+// Score rates documents; stream.Unary makes an engine of it.
+func (e *Engine) Score(ctx context.Context, req *workerv1.ScoreRequest) (*workerv1.ScoreResponse, error) {
+	up := e.upstream.Load()
+	switch {
+	case up == nil:
+		return nil, e.unavailable()
+	case up.AskScore == nil:
+		return nil, e.lacks(up, "scores")
+	}
+	resp, err := once(ctx, e, req, up.AskScore)
+	if err == nil {
+		resp.Model = cmp.Or(e.opts.Name, up.Name)
+	}
+	return resp, err
+}
+
+// lacks refuses what the server does not do.
+func (e *Engine) lacks(up *Upstream, what string) error {
+	return streamerr.InvalidParam("model", "the server that generates (%s) does not support %s", up.Capabilities.GetUpstream(), what)
+}
+
+// once sends a request whose answer is one item.
+func once[Req, Resp any](ctx context.Context, e *Engine, req Req, ask func(Req) (PoolingCall[Resp], error)) (resp Resp, err error) {
+	var none Resp
 	if err := e.enter(); err != nil {
-		return nil, err
+		return none, err
 	}
 	defer e.running.Add(-1)
-	call, err := up.AskEmbed(req)
+	call, err := ask(req)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	stopped := make(chan struct{})
 	undo := stream.AfterStop(ctx, func(error) {
@@ -43,30 +74,29 @@ func (e *Engine) Embed(ctx context.Context, req *workerv1.EmbedRequest) (*worker
 			ledger.Of(ctx).Confirmed()
 		}
 	})
-	resp, err := call.Do(ctx)
+	resp, err = call.Do(ctx)
 	if undo() {
 		call.Stop()
 	} else {
 		<-stopped
 	}
 	if err == nil {
-		resp.Model = cmp.Or(e.opts.Name, up.Name)
 		return resp, nil
 	}
 	if cause := stream.Cause(ctx); cause != nil {
-		return nil, cause // the server's own error is a consequence of the stop
+		return none, cause // the server's own error is a consequence of the stop
 	}
 	e.suspect(err)
-	return nil, err
+	return none, err
 }
 
-// TryEmbed sends a request for vectors and discards the answer, like Drain.
-func TryEmbed(ctx context.Context, call EmbedCall) error {
+// TryPooling sends a request for vectors or scores and returns the answer, like Drain.
+func TryPooling[Resp any](ctx context.Context, call PoolingCall[Resp]) (Resp, error) {
 	undo := context.AfterFunc(ctx, func() { call.Stop() })
-	_, err := call.Do(ctx)
+	resp, err := call.Do(ctx)
 	if !undo() && err != nil {
 		err = context.Cause(ctx)
 	}
 	call.Stop()
-	return err
+	return resp, err
 }

@@ -160,7 +160,7 @@ func (t *Trials[Listing]) Look(ctx context.Context, listed *Listing, was *Upstre
 	err := t.trial.Do(func() (err error) {
 		ctx, cancel := trialContext(ctx, was != nil, t.Alive)
 		defer cancel()
-		if was != nil && same {
+		if was != nil && same && was.Ask != nil {
 			up, err = was, TryPlain(ctx, was.Ask, t.Plain)
 		} else {
 			up, err = try(ctx)

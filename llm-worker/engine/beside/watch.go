@@ -94,7 +94,7 @@ func (w *watch) once(ctx context.Context, changed func(healthy bool)) {
 		w.log.Clear()
 		can := up.Capabilities
 		e.opts.Log.Info("upstream is healthy", "upstream", e.opts.Upstream, "server", can.GetUpstream(), "model", up.Name,
-			"prompt", word(can.GetPrompt()), "answer", word(can.GetAnswer()), "embeds", up.AskEmbed != nil, "context_length", shownContext(up.Context))
+			"prompt", word(can.GetPrompt()), "answer", word(can.GetAnswer()), "generates", up.Ask != nil, "embeds", up.AskEmbed != nil, "scores", up.AskScore != nil, "context_length", shownContext(up.Context))
 		changed(true)
 	case was != nil && up == nil:
 		changed(false)

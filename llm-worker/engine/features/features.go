@@ -59,6 +59,8 @@ var (
 	OpenAIOllama   = &Row{Title: "Ollama", Upstream: "ollama", Lacks: slices.Concat([]string{"logit_bias"}, beyondOpenAI), Unsure: ollamaPenalties}
 	// Another Whence reports the fields that its workers honour.
 	OpenAIWhence = &Row{Title: "Whence", Upstream: "whence", Reported: sample.Fields(), Guides: schema}
+	// Hugging Face's text-embeddings-inference does not generate.
+	OpenAITEI = &Row{Title: "TEI", Upstream: "tei", Lacks: sample.Fields()}
 	// A server of no known make gets the fields of OpenAI's API.
 	OpenAIOther = &Row{Title: "others", Upstream: "unknown", Lacks: beyondOpenAI}
 )

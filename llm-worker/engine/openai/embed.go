@@ -7,28 +7,23 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"time"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/textonly"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-const (
-	// tryEmbedTimeout bounds the trial embedding of one word, which shows whether the server
-	// embeds. It is shorter than TryTimeout, because most servers are started to generate.
-	tryEmbedTimeout = 5 * time.Second
-	// maxVectors bounds an answer, in bytes of JSON: somewhat more than a message holds.
-	maxVectors = 96 << 20
-)
+// maxVectors bounds an answer, in bytes of JSON: somewhat more than a message holds.
+const maxVectors = 96 << 20
 
 // An embedding is the body of POST /v1/embeddings.
 type embedding struct {
 	Model      string `json:"model"`
-	Input      any    `json:"input"` // []string or [][]uint32
+	Input      []any  `json:"input"` // texts, or lists of ids
 	Dimensions uint32 `json:"dimensions,omitempty"`
 }
 
@@ -43,84 +38,132 @@ type vectors struct {
 	} `json:"usage"`
 }
 
-// An embedCall is a request for vectors.
+// An embedCall is a request for vectors, in as many shares as the server takes.
 type embedCall struct {
-	exchange *overhttp.Exchange
-	texts    []*workerv1.TokenIds
+	shares    []*overhttp.Exchange
+	size      int // inputs in each share, and fewer in the last one
+	inputs    int
+	estimated uint32 // tokens of the inputs, for a server that does not count them
 }
 
 // askEmbed returns the call of a request for vectors. The server itself refuses texts that exceed
 // its context.
-func (e *Engine) askEmbed(up *upstream, req *workerv1.EmbedRequest) (*embedCall, error) {
-	b := embedding{Model: up.model, Dimensions: req.GetDimensions()}
-	ids, texts := [][]uint32{}, []string{}
+func (e *Engine) askEmbed(up *upstream, req *workerv1.EmbedRequest) (beside.PoolingCall[*workerv1.EmbedResponse], error) {
+	inputs, tokens, err := e.inputs(up, req)
+	if err != nil {
+		return nil, err
+	}
+	c := &embedCall{size: up.share(len(inputs)), inputs: len(inputs), estimated: uint32(tokens)}
+	for share := range slices.Chunk(inputs, c.size) {
+		body, err := json.Marshal(embedding{Model: up.model, Input: share, Dimensions: req.GetDimensions()})
+		if err != nil {
+			return nil, err
+		}
+		c.shares = append(c.shares, e.client.Exchange("/v1/embeddings", body, maxVectors))
+	}
+	return c, nil
+}
+
+// share returns the number of inputs of one request to the server, of n inputs.
+func (u *upstream) share(n int) int {
+	if u.batch > 0 {
+		return min(n, u.batch)
+	}
+	return n
+}
+
+// inputs returns the inputs in the form that the server takes, texts or lists of ids, and the number of
+// their tokens.
+func (e *Engine) inputs(up *upstream, req *workerv1.EmbedRequest) (all []any, tokens int, err error) {
+	for i, text := range req.GetTexts() {
+		if text == "" {
+			return nil, 0, streamerr.InvalidParam("inputs", "inputs[%d] is empty", i)
+		}
+		all, tokens = append(all, text), tokens+textonly.Count(text)
+	}
 	for i, in := range req.GetInputs() {
 		param := fmt.Sprintf("inputs[%d]", i)
-		if len(in.GetIds()) == 0 {
-			return nil, streamerr.InvalidParam(param, "%s has no tokens", param)
+		switch {
+		case len(in.GetIds()) == 0:
+			return nil, 0, streamerr.InvalidParam(param, "%s has no tokens", param)
+		case e.isTextOnly():
+			return nil, 0, streamerr.InvalidParam(param, "%s has token ids, and this worker has no files of the model: it takes only texts", param)
 		}
 		for _, id := range in.GetIds() {
 			if int64(id) >= int64(up.Vocab) {
-				return nil, streamerr.InvalidParam(param, "%s: token id %d is not below %d, the size of the vocabulary", param, id, up.Vocab)
+				return nil, 0, streamerr.InvalidParam(param, "%s: token id %d is not below %d, the size of the vocabulary", param, id, up.Vocab)
 			}
 		}
-		if up.embeds != llmv1.Form_FORM_TEXT {
-			ids = append(ids, in.GetIds())
+		if tokens += len(in.GetIds()); up.embeds != llmv1.Form_FORM_TEXT {
+			all = append(all, in.GetIds())
 			continue
 		}
 		text, err := e.model.Spell(in.GetIds())
 		if err != nil {
-			return nil, streamerr.InvalidParam(param, "%s: %s", param, streamerr.As(err).Text()).WithCode(streamerr.As(err).Code)
+			return nil, 0, streamerr.InvalidParam(param, "%s: %s", param, streamerr.As(err).Text()).WithCode(streamerr.As(err).Code)
 		}
-		texts = append(texts, text)
+		all = append(all, text)
 	}
-	if b.Input = ids; up.embeds == llmv1.Form_FORM_TEXT {
-		b.Input = texts
-	}
-	body, err := json.Marshal(b)
-	if err != nil {
-		return nil, err
-	}
-	return &embedCall{e.client.Exchange("/v1/embeddings", body, maxVectors), req.GetInputs()}, nil
+	return all, tokens, nil
 }
 
-// Do implements beside.EmbedCall. It normalizes each vector to length 1.
+// Do implements beside.PoolingCall. It normalizes each vector to length 1.
 func (c *embedCall) Do(ctx context.Context) (*workerv1.EmbedResponse, error) {
-	var v vectors
-	if err := c.exchange.Do(ctx, &v); err != nil {
-		return nil, err
-	}
-	out := &workerv1.EmbedResponse{Embeddings: make([]*llmv1.Embedding, len(c.texts)), End: &llmv1.End{
-		Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{beside.Hop}, Finish: llmv1.Finish_FINISH_STOP,
-		Usage: &llmv1.Usage{PromptTokens: v.Usage.Prompt},
-	}}
-	if len(v.Data) != len(c.texts) {
-		return nil, beside.Broken(fmt.Errorf("%d vectors for %d inputs", len(v.Data), len(c.texts)))
-	}
-	for _, d := range v.Data {
-		switch {
-		case d.Index < 0 || d.Index >= len(c.texts) || out.GetEmbeddings()[d.Index] != nil:
-			return nil, beside.Broken(fmt.Errorf("a vector for input %d of %d, or two", d.Index, len(c.texts)))
-		case len(d.Embedding) != len(v.Data[0].Embedding):
-			return nil, beside.Broken(fmt.Errorf("vectors of %d and of %d numbers", len(v.Data[0].Embedding), len(d.Embedding)))
+	out := &workerv1.EmbedResponse{End: poolingEnd()}
+	used := out.GetEnd().GetUsage()
+	for i, share := range c.shares {
+		var v vectors
+		if err := share.Do(ctx, &v); err != nil {
+			return nil, err
 		}
-		values, err := unit(d.Embedding)
+		part, err := v.ordered(min(c.size, c.inputs-i*c.size))
 		if err != nil {
 			return nil, beside.Broken(err)
 		}
-		out.Embeddings[d.Index] = &llmv1.Embedding{Values: values}
+		out.Embeddings = append(out.Embeddings, part...)
+		used.PromptTokens += v.Usage.Prompt
 	}
-	if v.Usage.Prompt == 0 { // not all servers count
-		for _, text := range c.texts {
-			out.End.Usage.PromptTokens += uint32(len(text.GetIds()))
-		}
+	if n := len(out.GetEmbeddings()[0].GetValues()); slices.ContainsFunc(out.GetEmbeddings(), func(v *llmv1.Embedding) bool { return len(v.GetValues()) != n }) {
+		return nil, beside.Broken(errors.New("vectors of different lengths"))
+	}
+	if used.GetPromptTokens() == 0 { // not all servers count
+		used.PromptTokens = c.estimated
 	}
 	return out, nil
 }
 
-// Stop implements beside.EmbedCall.
-func (c *embedCall) Stop() (confirmed bool) {
-	c.exchange.HangUp()
+// poolingEnd returns the ending of vectors and scores, without their usage.
+func poolingEnd() *llmv1.End {
+	return &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{beside.Hop}, Finish: llmv1.Finish_FINISH_STOP, Usage: &llmv1.Usage{}}
+}
+
+// ordered returns the vectors of n inputs, in their order.
+func (v *vectors) ordered(n int) ([]*llmv1.Embedding, error) {
+	if len(v.Data) != n {
+		return nil, fmt.Errorf("%d vectors for %d inputs", len(v.Data), n)
+	}
+	all := make([]*llmv1.Embedding, n)
+	for _, d := range v.Data {
+		if d.Index < 0 || d.Index >= n || all[d.Index] != nil {
+			return nil, fmt.Errorf("a vector for input %d of %d, or two", d.Index, n)
+		}
+		values, err := unit(d.Embedding)
+		if err != nil {
+			return nil, err
+		}
+		all[d.Index] = &llmv1.Embedding{Values: values}
+	}
+	return all, nil
+}
+
+// Stop implements beside.PoolingCall.
+func (c *embedCall) Stop() (confirmed bool) { return hangUp(c.shares) }
+
+// hangUp closes the connections of all requests, also of those that have not begun.
+func hangUp(all []*overhttp.Exchange) (confirmed bool) {
+	for _, x := range all {
+		x.HangUp()
+	}
 	return true // the connection is closed: these servers confirm a stop in no other way
 }
 
@@ -130,33 +173,11 @@ func unit(v []float32) ([]float32, error) {
 	for _, x := range v {
 		length += float64(x) * float64(x)
 	}
-	if !(length > 0) || math.IsInf(length, 0) {
+	if !(length > 0) || math.IsInf(length, 0) || len(v) < 2 { // llama.cpp's vector of a reranker is one number, its score
 		return nil, fmt.Errorf("a vector of %d numbers without a direction", len(v))
 	}
 	for i, x := range v {
 		v[i] = float32(float64(x) / math.Sqrt(length))
 	}
 	return v, nil
-}
-
-// tryEmbed makes the upstream embed one word, and records which form of input it accepts. Most
-// servers that generate refuse; they can be used all the same.
-func (e *Engine) tryEmbed(ctx context.Context, up *upstream) {
-	ctx, cancel := context.WithTimeout(ctx, tryEmbedTimeout)
-	defer cancel()
-	req := &workerv1.EmbedRequest{Inputs: []*workerv1.TokenIds{{Ids: e.model.Tokenizer.Encode(beside.TrialPrompt, true)}}}
-	for _, form := range slices.Compact([]llmv1.Form{up.prompt, llmv1.Form_FORM_TEXT}) {
-		up.embeds = form
-		c, err := e.askEmbed(up, req)
-		if err == nil {
-			err = beside.TryEmbed(ctx, c)
-		}
-		if err == nil {
-			return
-		}
-		if !errors.Is(err, streamerr.Invalid) && !errors.Is(err, streamerr.EngineFailed) {
-			break // another form would not help
-		}
-	}
-	up.embeds = llmv1.Form_FORM_UNSPECIFIED
 }

@@ -24,6 +24,8 @@ type kind struct {
 	// busy reports that the server may generate on after its client has closed the connection: llama.cpp looks
 	// for clients that have left only between two batches, and a batch may take minutes.
 	busy bool
+	// scorers are the forms in which it may rate documents, the best first.
+	scorers []*scorer
 }
 
 // An adapterField is the field of a body in which a server takes the name of a LoRA adapter.
@@ -36,16 +38,23 @@ const (
 )
 
 var (
-	vllm     = &kind{features.OpenAIVLLM, "vllm", true, asModel, true, overhttp.VLLMMetrics, beside.VLLM, false}
-	sglang   = &kind{features.OpenAISGLang, "sglang", true, asLoRAPath, false, overhttp.SGLangMetrics, nil, false}
-	llamacpp = &kind{features.OpenAILlamaCPP, "llamacpp", false, noAdapters, false, overhttp.LlamaCPPMetrics, nil, true}      // its adapters have numbers
-	ollama   = &kind{features.OpenAIOllama, "library", false, noAdapters, false, overhttp.LoadMetrics{}, beside.Ollama, true} // an adapter is a model of its own there
+	vllm = &kind{
+		Row: features.OpenAIVLLM, owner: "vllm", tokenIDs: true, adapters: asModel, refuses: true, metrics: overhttp.VLLMMetrics, dialect: beside.VLLM,
+		scorers: []*scorer{scoreAPI, rerankAPI},
+	}
+	sglang = &kind{Row: features.OpenAISGLang, owner: "sglang", tokenIDs: true, adapters: asLoRAPath, metrics: overhttp.SGLangMetrics, scorers: []*scorer{rerankAPI}}
+	// Its adapters have numbers.
+	llamacpp = &kind{Row: features.OpenAILlamaCPP, owner: "llamacpp", metrics: overhttp.LlamaCPPMetrics, busy: true, scorers: []*scorer{rerankAPI}}
+	// An adapter is a model of its own there.
+	ollama = &kind{Row: features.OpenAIOllama, owner: "library", dialect: beside.Ollama, busy: true}
 	// Another Whence is recognised by its list of models, whose owners can have any name.
-	whence = &kind{features.OpenAIWhence, "", true, asModel, true, overhttp.LoadMetrics{}, nil, false}
+	whence = &kind{Row: features.OpenAIWhence, tokenIDs: true, adapters: asModel, refuses: true, scorers: []*scorer{scoreAPI}}
+	// Hugging Face's text-embeddings-inference has no list of models, and describes its own at /info.
+	tei = &kind{Row: features.OpenAITEI, scorers: []*scorer{teiAPI}}
 	// unseen is the kind of a server that has not listed its models yet.
 	unseen = &kind{Row: features.OpenAIOther}
 	// An unknown server may be a proxy for vLLM, so it is asked for token ids.
-	unknown = &kind{features.OpenAIOther, "", true, asModel, false, overhttp.LoadMetrics{}, beside.VLLM, false}
+	unknown = &kind{Row: features.OpenAIOther, tokenIDs: true, adapters: asModel, dialect: beside.VLLM, scorers: []*scorer{scoreAPI, rerankAPI}}
 )
 
 // seed maps a seed to one that the server accepts. vLLM takes those of 63 bits over HTTP, another Whence all.

@@ -167,15 +167,18 @@ func (e *Engine) tryText(ctx context.Context, listed *upstream) (*upstream, erro
 	for _, noUsage := range []bool{false, true} {
 		as := *listed
 		as.noUsage, as.Capabilities = noUsage, listed.kind.textCapabilities(listed.reported)
-		as.Notes = []string{textNote}
+		as.Facts = []string{textNote}
 		call, err := e.askText(&as, e.plainTrial())
 		if err == nil {
 			err = beside.Drain(ctx, call)
 		}
 		switch {
 		case err == nil:
+			_ = e.tryPooling(ctx, &as) // none: it generates
 			e.readAdapters(ctx, &as)
 			return &as, nil
+		case listed.onlyPools(err):
+			return e.tryOnlyPooling(ctx, listed, err)
 		case errors.Is(err, streamerr.Overloaded) && as.kind != unknown:
 			return &as, err
 		case !errors.Is(err, streamerr.Invalid):

@@ -24,6 +24,10 @@ type upstream struct {
 	askIDs  bool       // with return_token_ids
 	embeds  llmv1.Form // the form of texts that it embeds; FORM_UNSPECIFIED if it does not embed
 	noUsage bool       // it takes no stream_options, so that it reports no usage
+	scores  *scorer    // how it rates documents; nil if it does not
+	batch   int        // the maximum number of inputs of a request for vectors or scores; 0 for any
+
+	poolsOnly bool // its model does not generate: it embeds or scores
 
 	reported []string // the fields of Sampling that another Whence honours
 	others   []string // the models that /v1/models has besides the model: adapters are among them
@@ -32,7 +36,7 @@ type upstream struct {
 
 // sameList reports whether /v1/models gave the same answer for both, apart from the other models.
 func (u *upstream) sameList(other *upstream) bool {
-	return u.kind == other.kind && u.model == other.model && u.Context == other.Context && u.listed == other.listed && slices.Equal(u.reported, other.reported)
+	return u.kind == other.kind && u.model == other.model && u.Context == other.Context && u.listed == other.listed && u.poolsOnly == other.poolsOnly && slices.Equal(u.reported, other.reported)
 }
 
 // A look is the state of the probe between two calls.
@@ -117,17 +121,26 @@ func (l *look) use(up *upstream) *beside.Upstream {
 	if up.kind.adapters != noAdapters && !up.kind.refuses {
 		up.Upstream = up.WithAdapters(up.others, up.started)
 	}
-	up.Ask = func(_ context.Context, req *workerv1.TokenRequest) (beside.Call, error) {
-		if l.engine.isTextOnly() {
-			return l.engine.askText(up, req)
+	if !up.poolsOnly {
+		up.Ask = func(_ context.Context, req *workerv1.TokenRequest) (beside.Call, error) {
+			if l.engine.isTextOnly() {
+				return l.engine.askText(up, req)
+			}
+			if req.GetKvTransfer().GetAsk() {
+				return l.engine.read(up, req)
+			}
+			return l.engine.ask(up, req)
 		}
-		if req.GetKvTransfer().GetAsk() {
-			return l.engine.read(up, req)
-		}
-		return l.engine.ask(up, req)
 	}
 	if up.embeds != llmv1.Form_FORM_UNSPECIFIED {
-		up.AskEmbed = func(req *workerv1.EmbedRequest) (beside.EmbedCall, error) { return l.engine.askEmbed(up, req) }
+		up.AskEmbed = func(req *workerv1.EmbedRequest) (beside.PoolingCall[*workerv1.EmbedResponse], error) {
+			return l.engine.askEmbed(up, req)
+		}
+	}
+	if up.scores != nil {
+		up.AskScore = func(req *workerv1.ScoreRequest) (beside.PoolingCall[*workerv1.ScoreResponse], error) {
+			return l.engine.askScore(up, req)
+		}
 	}
 	return &up.Upstream
 }
@@ -140,11 +153,15 @@ type whenceModel struct {
 	Aliases       []string `json:"aliases"`
 	Sampling      []string `json:"sampling"` // fields that its workers honour
 	ContextLength int      `json:"context_length"`
+	Generates     *bool    `json:"generates"` // older versions do not say
 }
+
+// poolsOnly reports that the model does not generate.
+func (m *whenceModel) poolsOnly() bool { return m.Generates != nil && !*m.Generates }
 
 // idle refuses a model that has no worker there.
 func (m *whenceModel) idle() error {
-	if m.Workers == nil || len(m.Sampling) > 0 {
+	if m.Workers == nil || len(m.Sampling) > 0 || m.poolsOnly() {
 		return nil
 	}
 	return beside.Fail(streamerr.Unavailable, nil, "the Whence that generates has no worker for the model: %s", cmp.Or(beside.Clip(m.Workers.Problem, beside.MaxMessage), "it gives no reason"))
@@ -161,7 +178,7 @@ func (e *Engine) list(ctx context.Context) (*upstream, error) {
 		} `json:"data"`
 	}
 	if err := e.client.Get(ctx, "/v1/models", &models); err != nil {
-		return nil, err
+		return e.listTEI(ctx, err)
 	}
 	up := &upstream{kind: unknown, model: e.opts.Model}
 	up.Context, up.Vocab, up.EOS = e.model.ContextLength, e.model.VocabSize, e.model.EOS
@@ -178,7 +195,7 @@ func (e *Engine) list(ctx context.Context) (*upstream, error) {
 			if err := m.idle(); err != nil {
 				return nil, err
 			}
-			up.model, up.listed, up.reported = m.ID, true, m.Sampling
+			up.model, up.listed, up.reported, up.poolsOnly = m.ID, true, m.Sampling, m.poolsOnly()
 			if m.Context > 0 && (up.Context == 0 || m.Context < up.Context) {
 				up.Context = m.Context
 			}
@@ -216,8 +233,11 @@ func (e *Engine) list(ctx context.Context) (*upstream, error) {
 // each form of prompt that it might accept, the best form first. An upstream that refuses its trial because it is full has taken this form; its
 // description is returned with the error.
 func (e *Engine) try(ctx context.Context, up *upstream) (*upstream, error) {
-	if e.isTextOnly() {
+	if e.isTextOnly() && !up.poolsOnly {
 		return e.tryText(ctx, up)
+	}
+	if up.poolsOnly {
+		return e.tryOnlyPooling(ctx, up, errMakesNothing)
 	}
 	forms := []llmv1.Form{llmv1.Form_FORM_TOKEN_IDS, llmv1.Form_FORM_TEXT}
 	switch {
@@ -254,9 +274,11 @@ func (e *Engine) try(ctx context.Context, up *upstream) (*upstream, error) {
 			}
 			switch {
 			case err == nil:
-				e.tryEmbed(ctx, &as)
+				_ = e.tryPooling(ctx, &as) // none: it generates
 				e.readAdapters(ctx, &as)
 				return &as, nil
+			case up.onlyPools(err):
+				return e.tryOnlyPooling(ctx, up, err)
 			case errors.Is(err, streamerr.Overloaded) && up.kind != unknown:
 				e.readAdapters(ctx, &as)
 				return &as, err

@@ -1,6 +1,7 @@
 package recognition
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -34,7 +35,7 @@ func newClient(key string) *client {
 
 func (c *client) close() { c.http.CloseIdleConnections() }
 
-// A reply is the answer to a GET.
+// A reply is the answer to a request.
 type reply struct {
 	status int
 	header http.Header
@@ -53,11 +54,29 @@ func (e *protocolError) Unwrap() error { return e.cause }
 
 // get reads what is at a path.
 func (c *client) get(ctx context.Context, base, path string, most int64) (*reply, error) {
+	return c.call(ctx, http.MethodGet, base+path, nil, most)
+}
+
+// post sends a JSON object to a path, and reads the answer.
+func (c *client) post(ctx context.Context, base, path string, body []byte) (*reply, error) {
+	return c.call(ctx, http.MethodPost, base+path, body, maxBody)
+}
+
+// has reports whether the server takes requests at a path.
+func (c *client) has(ctx context.Context, base, path string) bool {
+	r, err := c.post(ctx, base, path, []byte("{}"))
+	return err == nil && r.status != http.StatusNotFound && r.status != http.StatusMethodNotAllowed && r.status != http.StatusNotImplemented
+}
+
+func (c *client) call(ctx context.Context, method, url string, sent []byte, most int64) (*reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+path, nil)
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(sent))
 	if err != nil {
 		return nil, err
+	}
+	if sent != nil {
+		req.Header.Set("Content-Type", "application/json")
 	}
 	if c.key != "" {
 		req.Header.Set("Authorization", "Bearer "+c.key)

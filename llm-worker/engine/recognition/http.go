@@ -29,6 +29,7 @@ type listedModel struct {
 	Context int             `json:"max_model_len"`  // of vLLM and SGLang
 	Workers json.RawMessage `json:"workers"`        // of another Whence
 	Length  int             `json:"context_length"` // of another Whence
+	Answers *bool           `json:"generates"`      // of another Whence
 	Meta    struct {
 		Context int `json:"n_ctx_train"`
 	} `json:"meta"` // of llama.cpp
@@ -71,18 +72,11 @@ func (c *client) recognize(ctx context.Context, url, model string) (*Server, err
 func (c *client) other(ctx context.Context, s *Server, model string, models *reply) (*Server, error) {
 	if s.Version = c.version(ctx, s.Address, "/api/version"); s.Version != "" {
 		s.Make = Ollama
+		s.Pools = s.Model != "" && c.ollamaEmbeds(ctx, s)
 		return s, nil
 	}
-	var tgi struct {
-		Model   string `json:"model_id"`
-		Version string `json:"version"`
-		Context int    `json:"max_total_tokens"`
-		Running int    `json:"max_concurrent_requests"`
-	}
-	if c.read(ctx, s.Address, "/info", &tgi) && tgi.Model != "" && tgi.Context > 0 {
-		s.Make, s.Version, s.Root = TGI, clip(tgi.Version), clip(tgi.Model)
-		s.Model = cmp.Or(s.Model, s.Root)
-		s.Limits.Context, s.Limits.Running = tgi.Context, tgi.Running
+	var info huggingFaceInfo
+	if c.read(ctx, s.Address, "/info", &info) && info.describe(s) {
 		return s, nil
 	}
 	if models.status != http.StatusOK {
@@ -95,6 +89,47 @@ func (c *client) other(ctx context.Context, s *Server, model string, models *rep
 		list.choose(s, model)
 	}
 	return s, nil
+}
+
+// A huggingFaceInfo is the answer to GET /info of TGI and of text-embeddings-inference.
+type huggingFaceInfo struct {
+	Model   string          `json:"model_id"`
+	Version string          `json:"version"`
+	Context int             `json:"max_total_tokens"` // of TGI
+	Running int             `json:"max_concurrent_requests"`
+	Kind    json.RawMessage `json:"model_type"`       // of text-embeddings-inference
+	Length  int             `json:"max_input_length"` // of text-embeddings-inference
+}
+
+// describe completes the description of a server, and reports false if it is another.
+func (i *huggingFaceInfo) describe(s *Server) bool {
+	switch {
+	case i.Model == "":
+		return false
+	case i.Context > 0:
+		s.Make, s.Limits.Context = TGI, i.Context
+	case i.Kind != nil && i.Length > 0:
+		s.Make, s.Limits.Context, s.Pools = TEI, i.Length, true
+	default:
+		return false
+	}
+	s.Version, s.Root, s.Limits.Running = clip(i.Version), clip(i.Model), i.Running
+	s.Model = cmp.Or(s.Model, s.Root)
+	return true
+}
+
+// ollamaEmbeds reports whether the model of an Ollama embeds, and does not generate.
+func (c *client) ollamaEmbeds(ctx context.Context, s *Server) bool {
+	var shown struct {
+		Capabilities []string `json:"capabilities"`
+	}
+	body, err := json.Marshal(map[string]string{"model": s.Model})
+	if err != nil {
+		return false
+	}
+	r, err := c.post(ctx, s.Address, "/api/show", body)
+	return err == nil && r.status == http.StatusOK && json.Unmarshal(r.body, &shown) == nil &&
+		slices.Contains(shown.Capabilities, "embedding") && !slices.Contains(shown.Capabilities, "completion")
 }
 
 // A studioList is the list of models of LM Studio.
@@ -155,7 +190,7 @@ func (s *Server) list(list listing, model string) {
 		s.Limits.Context = cmp.Or(m.Context, m.Length, m.Meta.Context)
 		switch owners := map[string]Make{"vllm": VLLM, "sglang": SGLang, "llamacpp": LlamaCPP}; {
 		case len(m.Workers) > 0:
-			s.Make = Whence
+			s.Make, s.Pools = Whence, m.Answers != nil && !*m.Answers
 		default:
 			s.Make = owners[m.OwnedBy]
 		}
@@ -174,9 +209,11 @@ func (c *client) version(ctx context.Context, base, path string) string {
 	return clip(v.Version)
 }
 
-// vllm asks what a vLLM tells. Its metrics have the KV cache and the ranks.
+// vllm asks what a vLLM tells. Its metrics have the KV cache and the ranks. A vLLM whose model does not
+// generate lacks the routes for that.
 func (c *client) vllm(ctx context.Context, s *Server) (*Server, error) {
 	s.Version = c.version(ctx, s.Address, "/version")
+	s.Pools = c.has(ctx, s.Address, "/pooling") && !c.has(ctx, s.Address, "/v1/completions")
 	r, err := c.get(ctx, s.Address, "/metrics", maxMetrics)
 	if s.Limits.Metrics = err == nil && r.status == http.StatusOK; !s.Limits.Metrics {
 		return s, nil // a server without metrics is used all the same
@@ -216,6 +253,11 @@ func (c *client) sglang(ctx context.Context, s *Server) (*Server, error) {
 		return s, nil
 	}
 	s.Version, s.Root = clip(info.Version), cmp.Or(clip(info.Path), s.Root)
+	var model struct {
+		Generates *bool `json:"is_generation"`
+	}
+	_ = c.read(ctx, s.Address, "/model_info", &model) || c.read(ctx, s.Address, "/get_model_info", &model)
+	s.Pools = model.Generates != nil && !*model.Generates
 	l := &s.Limits
 	l.Running, l.KVBlock, l.KVTokens, l.Metrics, l.Reasoning = info.Running, info.Page, info.KVTokens, info.Metrics, clip(info.Reasoning)
 	if info.Ranks > 1 {
@@ -254,6 +296,7 @@ func (c *client) llamaCPP(ctx context.Context, s *Server) (*Server, error) {
 	name := strings.ReplaceAll(cmp.Or(clip(props.Alias), s.Model, s.Root), `\`, "/")
 	s.Model = strings.TrimSuffix(path.Base(name), ".gguf") // without an alias, llama.cpp's name is its file's
 	s.Limits.Context, s.Limits.Running = cmp.Or(props.Default.Context, s.Limits.Context), props.Slots
+	s.Pools = c.has(ctx, s.Address, "/v1/embeddings") // only with --embeddings or --reranking
 	if r, err := c.get(ctx, s.Address, "/metrics", maxMetrics); err == nil && r.status == http.StatusOK {
 		s.Limits.Metrics = true
 	}

@@ -1,7 +1,8 @@
 // Package recognition asks an address which model server answers there: its make and version, its
 // model, its limits, and the engine of this project that uses it best.
 //
-// Ask only reads: it generates nothing and loads no model. Each request is bounded in time, each answer
+// Ask only reads: it generates nothing and loads no model. An empty object as a request, which every server
+// refuses, shows whether the server has a route. Each request is bounded in time, each answer
 // in bytes, and nothing that a server tells is trusted to be short or complete. Errors say what is wrong
 // for people who have typed an address, and name no address, because clients may read them.
 package recognition
@@ -28,6 +29,7 @@ const (
 	Ollama   Make = "Ollama"
 	TGI      Make = "TGI"
 	LMStudio Make = "LM Studio"
+	TEI      Make = "text-embeddings-inference"
 	Whence   Make = "Whence"
 	Unknown  Make = "a server with OpenAI's API"
 )
@@ -44,6 +46,9 @@ type Server struct {
 	Root   string   // of the model, as the server was started with it: a path there, or an id of a hub
 	Models []string // the names of all models that it lists, bounded
 	Limits Limits
+	// Pools reports that the server was started to embed or to rate documents. Most such servers do not
+	// generate.
+	Pools bool
 }
 
 // Limits are what a server tells about itself and its model.
@@ -74,6 +79,7 @@ var engines = map[form]string{
 	{Ollama, false}:   "ollama",   // OpenAI's API of Ollama adds a template of its own to prompts
 	{TGI, false}:      "openai",
 	{LMStudio, false}: "openai",
+	{TEI, false}:      "openai",
 	{Whence, false}:   "openai",
 	{Unknown, false}:  "openai",
 }
@@ -156,6 +162,9 @@ func done(s *Server, err error) (*Server, error) {
 		return nil, err
 	}
 	s.Engine = engines[form{s.Make, s.GRPC}]
+	if s.Pools && !s.GRPC {
+		s.Engine = "openai" // the only engine over HTTP that embeds
+	}
 	if s.Model == "" {
 		return nil, fmt.Errorf("the server that generates is %s, and has no model yet%s", s, s.Make.advice())
 	}

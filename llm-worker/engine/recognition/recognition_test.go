@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -32,6 +33,13 @@ type fake struct {
 	header http.Header
 	key    string // needed under /v1
 	pages  map[string]page
+}
+
+// with returns a copy of f with further pages.
+func (f *fake) with(pages map[string]page) *fake {
+	all := maps.Clone(f.pages)
+	maps.Copy(all, pages)
+	return &fake{f.header, f.key, all}
 }
 
 func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -96,6 +104,9 @@ vllm:num_requests_running{engine="1",model_name="acme/llama-9"} 0.0
 		"/version":     {0, `{"version":"1.2.3"}`},
 		"/api/version": {0, `{"version":"0.0.0"}`},
 	}}
+	tei = &fake{pages: map[string]page{
+		"/info": {0, `{"model_id":"BAAI/bge-m3","model_type":{"embedding":{"pooling":"cls"}},"max_concurrent_requests":512,"max_input_length":8192,"max_client_batch_size":32,"version":"1.8.2"}`},
+	}}
 	other = &fake{pages: map[string]page{"/v1/models": {0, `{"object":"list","data":[{"id":"gpt-9","object":"model","owned_by":"acme"}]}`}}}
 )
 
@@ -132,6 +143,38 @@ func TestServersAreRecognised(t *testing.T) {
 		}},
 		"Whence": {whence, recognition.Options{}, recognition.Server{
 			Make: recognition.Whence, Version: "1.2.3", Engine: "openai", Model: "m", Models: []string{"m"}, Limits: recognition.Limits{Context: 2048},
+		}},
+		"vLLM that pools": {vllm.with(map[string]page{"/pooling": {http.StatusBadRequest, "{}"}}), recognition.Options{}, recognition.Server{
+			Make: recognition.VLLM, Version: "0.32.0", Engine: "openai", Model: "acme/llama-9", Root: "/models/llama", Models: []string{"acme/llama-9"}, Pools: true,
+			Limits: recognition.Limits{Context: 1024, Ranks: 2, KVBlock: 128, KVTokens: 838848, Adapters: []string{"legal"}, Metrics: true},
+		}},
+		"vLLM that embeds, too": {vllm.with(map[string]page{"/pooling": {http.StatusBadRequest, "{}"}, "/v1/completions": {http.StatusBadRequest, "{}"}}), recognition.Options{}, recognition.Server{
+			Make: recognition.VLLM, Version: "0.32.0", Engine: "openai", Model: "acme/llama-9", Root: "/models/llama", Models: []string{"acme/llama-9"},
+			Limits: recognition.Limits{Context: 1024, Ranks: 2, KVBlock: 128, KVTokens: 838848, Adapters: []string{"legal"}, Metrics: true},
+		}},
+		"SGLang that embeds": {sglang.with(map[string]page{"/model_info": {0, `{"model_path":"Qwen/Qwen3-8B","is_generation":false}`}}), recognition.Options{}, recognition.Server{
+			Make: recognition.SGLang, Version: "0.5.23", Engine: "openai", Model: "Qwen/Qwen3-8B", Root: "Qwen/Qwen3-8B", Models: []string{"Qwen/Qwen3-8B"}, Pools: true,
+			Limits: recognition.Limits{Context: 40960, Running: 2048, Ranks: 2, KVBlock: 64, KVTokens: 400000, Adapters: []string{"legal"}, Reasoning: "qwen3", Metrics: true},
+		}},
+		"llama.cpp that embeds": {llamaCPP.with(map[string]page{"/v1/embeddings": {http.StatusBadRequest, `{"error":{"code":400,"message":"\"input\" or \"content\" must be provided"}}`}}), recognition.Options{}, recognition.Server{
+			Make: recognition.LlamaCPP, Version: "b10434-abc", Engine: "openai", Model: "model", Root: "/models/model.gguf", Models: []string{"model.gguf"}, Pools: true,
+			Limits: recognition.Limits{Context: 512, Running: 2},
+		}},
+		"llama.cpp that says that it does not": {llamaCPP.with(map[string]page{"/v1/embeddings": {http.StatusNotImplemented, `{"error":{"code":501}}`}}), recognition.Options{}, recognition.Server{
+			Make: recognition.LlamaCPP, Version: "b10434-abc", Engine: "llamacpp", Model: "model", Root: "/models/model.gguf", Models: []string{"model.gguf"},
+			Limits: recognition.Limits{Context: 512, Running: 2},
+		}},
+		"Ollama that embeds": {ollama.with(map[string]page{"/api/show": {0, `{"capabilities":["embedding"]}`}}), recognition.Options{}, recognition.Server{
+			Make: recognition.Ollama, Version: "0.33.0", Engine: "openai", Model: "tiny:latest", Models: []string{"tiny:latest", "acme/other:7b"}, Pools: true,
+		}},
+		"Ollama that generates": {ollama.with(map[string]page{"/api/show": {0, `{"capabilities":["completion","embedding"]}`}}), recognition.Options{}, recognition.Server{
+			Make: recognition.Ollama, Version: "0.33.0", Engine: "ollama", Model: "tiny:latest", Models: []string{"tiny:latest", "acme/other:7b"},
+		}},
+		"text-embeddings-inference": {tei, recognition.Options{}, recognition.Server{
+			Make: recognition.TEI, Version: "1.8.2", Engine: "openai", Model: "BAAI/bge-m3", Root: "BAAI/bge-m3", Limits: recognition.Limits{Context: 8192, Running: 512}, Pools: true,
+		}},
+		"Whence that embeds": {whence.with(map[string]page{"/v1/models": {0, `{"object":"list","data":[{"id":"m","owned_by":"x","context_length":2048,"generates":false,"workers":{"healthy":1,"known":1}}]}`}}), recognition.Options{}, recognition.Server{
+			Make: recognition.Whence, Version: "1.2.3", Engine: "openai", Model: "m", Models: []string{"m"}, Limits: recognition.Limits{Context: 2048}, Pools: true,
 		}},
 		"another": {other, recognition.Options{}, recognition.Server{Make: recognition.Unknown, Engine: "openai", Model: "gpt-9", Models: []string{"gpt-9"}}},
 		"with a key": {&fake{key: "k", pages: other.pages}, recognition.Options{Key: "k"}, recognition.Server{

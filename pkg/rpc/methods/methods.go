@@ -62,23 +62,30 @@ var Worker = &rpc.Method[*workerv1.TokenRequest, workerv1.GenerateRequest, worke
 }
 
 // ChatEmbeddings is whence.chat.v1.Chat/Embeddings.
-var ChatEmbeddings = &rpc.Method[*chatv1.EmbeddingsRequest, chatv1.EmbeddingsRequest, chatv1.EmbeddingsResponse]{
-	Operation: string(metrics.Embeddings),
-	ID:        func(req *chatv1.EmbeddingsRequest) *string { return &req.StreamId },
-	Owner:     func(req *chatv1.EmbeddingsRequest) string { return req.GetClaim().GetOwner() },
-	Started:   func(*chatv1.EmbeddingsResponse) bool { return true },
-	Tokens:    func(*chatv1.EmbeddingsResponse) int { return 0 },
-	End:       func(out *chatv1.EmbeddingsResponse) *streamerr.Ending { return Ending(out.GetEnd()) },
-}
+var ChatEmbeddings = pooled[*chatv1.EmbeddingsRequest, chatv1.EmbeddingsRequest](metrics.Embeddings,
+	func(req *chatv1.EmbeddingsRequest) *string { return &req.StreamId }, (*chatv1.EmbeddingsResponse).GetEnd)
+
+// ChatScore is whence.chat.v1.Chat/Score.
+var ChatScore = pooled[*chatv1.ScoreRequest, chatv1.ScoreRequest](metrics.Scores,
+	func(req *chatv1.ScoreRequest) *string { return &req.StreamId }, (*chatv1.ScoreResponse).GetEnd)
 
 // WorkerEmbed is whence.worker.v1.Worker/Embed.
-var WorkerEmbed = &rpc.Method[*workerv1.EmbedRequest, workerv1.EmbedRequest, workerv1.EmbedResponse]{
-	Operation: string(metrics.Embeddings),
-	ID:        func(req *workerv1.EmbedRequest) *string { return &req.StreamId },
-	Owner:     func(req *workerv1.EmbedRequest) string { return req.GetClaim().GetOwner() },
-	Started:   func(*workerv1.EmbedResponse) bool { return true },
-	Tokens:    func(*workerv1.EmbedResponse) int { return 0 },
-	End:       func(out *workerv1.EmbedResponse) *streamerr.Ending { return Ending(out.GetEnd()) },
+var WorkerEmbed = pooled[*workerv1.EmbedRequest, workerv1.EmbedRequest](metrics.Embeddings,
+	func(req *workerv1.EmbedRequest) *string { return &req.StreamId }, (*workerv1.EmbedResponse).GetEnd)
+
+// WorkerScore is whence.worker.v1.Worker/Score.
+var WorkerScore = pooled[*workerv1.ScoreRequest, workerv1.ScoreRequest](metrics.Scores,
+	func(req *workerv1.ScoreRequest) *string { return &req.StreamId }, (*workerv1.ScoreResponse).GetEnd)
+
+// pooled describes a unary method, whose answer has no tokens.
+func pooled[Req interface{ GetClaim() *llmv1.Claim }, In, Out any](op metrics.Operation, id func(Req) *string, end func(*Out) *llmv1.End) *rpc.Method[Req, In, Out] {
+	return &rpc.Method[Req, In, Out]{
+		Operation: string(op), ID: id,
+		Owner:   func(req Req) string { return req.GetClaim().GetOwner() },
+		Started: func(*Out) bool { return true },
+		Tokens:  func(*Out) int { return 0 },
+		End:     func(out *Out) *streamerr.Ending { return Ending(end(out)) },
+	}
 }
 
 // Ending returns the ending in end for package rpc, or nil if end is nil.

@@ -1962,6 +1962,112 @@ var fieldIDToName_EmbeddingsResponse = map[int16]string{
 	3: "end",
 }
 
+type ScoreRequest struct {
+	StreamId  string       `thrift:"stream_id,1" frugal:"1,default,string" json:"stream_id"`
+	Model     string       `thrift:"model,2" frugal:"2,default,string" json:"model"`
+	Queries   []string     `thrift:"queries,3" frugal:"3,default,list<string>" json:"queries"`
+	Documents []string     `thrift:"documents,4" frugal:"4,default,list<string>" json:"documents"`
+	Claim     *llmv1.Claim `thrift:"claim,21,optional" frugal:"21,optional,llmv1.Claim" json:"claim,omitempty"`
+}
+
+func NewScoreRequest() *ScoreRequest {
+	return &ScoreRequest{}
+}
+
+func (p *ScoreRequest) InitDefault() {
+}
+
+func (p *ScoreRequest) GetStreamId() (v string) {
+	return p.StreamId
+}
+
+func (p *ScoreRequest) GetModel() (v string) {
+	return p.Model
+}
+
+func (p *ScoreRequest) GetQueries() (v []string) {
+	return p.Queries
+}
+
+func (p *ScoreRequest) GetDocuments() (v []string) {
+	return p.Documents
+}
+
+var ScoreRequest_Claim_DEFAULT *llmv1.Claim
+
+func (p *ScoreRequest) GetClaim() (v *llmv1.Claim) {
+	if !p.IsSetClaim() {
+		return ScoreRequest_Claim_DEFAULT
+	}
+	return p.Claim
+}
+
+func (p *ScoreRequest) IsSetClaim() bool {
+	return p.Claim != nil
+}
+
+func (p *ScoreRequest) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("ScoreRequest(%+v)", *p)
+}
+
+var fieldIDToName_ScoreRequest = map[int16]string{
+	1:  "stream_id",
+	2:  "model",
+	3:  "queries",
+	4:  "documents",
+	21: "claim",
+}
+
+type ScoreResponse struct {
+	Scores []float64  `thrift:"scores,1" frugal:"1,default,list<double>" json:"scores"`
+	Model  string     `thrift:"model,2" frugal:"2,default,string" json:"model"`
+	End    *llmv1.End `thrift:"end,3,optional" frugal:"3,optional,llmv1.End" json:"end,omitempty"`
+}
+
+func NewScoreResponse() *ScoreResponse {
+	return &ScoreResponse{}
+}
+
+func (p *ScoreResponse) InitDefault() {
+}
+
+func (p *ScoreResponse) GetScores() (v []float64) {
+	return p.Scores
+}
+
+func (p *ScoreResponse) GetModel() (v string) {
+	return p.Model
+}
+
+var ScoreResponse_End_DEFAULT *llmv1.End
+
+func (p *ScoreResponse) GetEnd() (v *llmv1.End) {
+	if !p.IsSetEnd() {
+		return ScoreResponse_End_DEFAULT
+	}
+	return p.End
+}
+
+func (p *ScoreResponse) IsSetEnd() bool {
+	return p.End != nil
+}
+
+func (p *ScoreResponse) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("ScoreResponse(%+v)", *p)
+}
+
+var fieldIDToName_ScoreResponse = map[int16]string{
+	1: "scores",
+	2: "model",
+	3: "end",
+}
+
 type ModelsRequest struct {
 }
 
@@ -1996,6 +2102,8 @@ type Model struct {
 	Parent         string        `thrift:"parent,12" frugal:"12,default,string" json:"parent"`
 	Images         bool          `thrift:"images,13" frugal:"13,default,bool" json:"images"`
 	Template       *ChatTemplate `thrift:"template,14,optional" frugal:"14,optional,ChatTemplate" json:"template,omitempty"`
+	Scores         bool          `thrift:"scores,15" frugal:"15,default,bool" json:"scores"`
+	PoolsOnly      bool          `thrift:"pools_only,16" frugal:"16,default,bool" json:"pools_only"`
 }
 
 func NewModel() *Model {
@@ -2066,6 +2174,14 @@ func (p *Model) GetTemplate() (v *ChatTemplate) {
 	return p.Template
 }
 
+func (p *Model) GetScores() (v bool) {
+	return p.Scores
+}
+
+func (p *Model) GetPoolsOnly() (v bool) {
+	return p.PoolsOnly
+}
+
 func (p *Model) IsSetTemplate() bool {
 	return p.Template != nil
 }
@@ -2092,6 +2208,8 @@ var fieldIDToName_Model = map[int16]string{
 	12: "parent",
 	13: "images",
 	14: "template",
+	15: "scores",
+	16: "pools_only",
 }
 
 type ChatTemplate struct {
@@ -2525,6 +2643,8 @@ type Chat interface {
 
 	Embeddings(ctx context.Context, request *EmbeddingsRequest) (r *EmbeddingsResponse, err error)
 
+	Score(ctx context.Context, request *ScoreRequest) (r *ScoreResponse, err error)
+
 	Models(ctx context.Context, request *ModelsRequest) (r *ModelsResponse, err error)
 
 	Stop(ctx context.Context, request *StopRequest) (r *StopResponse, err error)
@@ -2889,6 +3009,76 @@ func (p *ChatEmbeddingsResult) String() string {
 }
 
 var fieldIDToName_ChatEmbeddingsResult = map[int16]string{
+	0: "success",
+}
+
+type ChatScoreArgs struct {
+	Request *ScoreRequest `thrift:"request,1" frugal:"1,default,ScoreRequest" json:"request"`
+}
+
+func NewChatScoreArgs() *ChatScoreArgs {
+	return &ChatScoreArgs{}
+}
+
+func (p *ChatScoreArgs) InitDefault() {
+}
+
+var ChatScoreArgs_Request_DEFAULT *ScoreRequest
+
+func (p *ChatScoreArgs) GetRequest() (v *ScoreRequest) {
+	if !p.IsSetRequest() {
+		return ChatScoreArgs_Request_DEFAULT
+	}
+	return p.Request
+}
+
+func (p *ChatScoreArgs) IsSetRequest() bool {
+	return p.Request != nil
+}
+
+func (p *ChatScoreArgs) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("ChatScoreArgs(%+v)", *p)
+}
+
+var fieldIDToName_ChatScoreArgs = map[int16]string{
+	1: "request",
+}
+
+type ChatScoreResult struct {
+	Success *ScoreResponse `thrift:"success,0,optional" frugal:"0,optional,ScoreResponse" json:"success,omitempty"`
+}
+
+func NewChatScoreResult() *ChatScoreResult {
+	return &ChatScoreResult{}
+}
+
+func (p *ChatScoreResult) InitDefault() {
+}
+
+var ChatScoreResult_Success_DEFAULT *ScoreResponse
+
+func (p *ChatScoreResult) GetSuccess() (v *ScoreResponse) {
+	if !p.IsSetSuccess() {
+		return ChatScoreResult_Success_DEFAULT
+	}
+	return p.Success
+}
+
+func (p *ChatScoreResult) IsSetSuccess() bool {
+	return p.Success != nil
+}
+
+func (p *ChatScoreResult) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("ChatScoreResult(%+v)", *p)
+}
+
+var fieldIDToName_ChatScoreResult = map[int16]string{
 	0: "success",
 }
 

@@ -671,6 +671,46 @@ func (p *EmbeddingsResponse) BLength() int {
 	return frugal.EncodedSize(p)
 }
 
+func (p *ScoreRequest) FastRead(buf []byte) (int, error) {
+	return frugal.DecodeObject(buf, p)
+}
+
+func (p *ScoreRequest) FastWrite(buf []byte) int {
+	return p.FastWriteNocopy(buf, nil)
+}
+
+func (p *ScoreRequest) FastWriteNocopy(buf []byte, w thrift.NocopyWriter) int {
+	n, err := frugal.EncodeObject(buf, w, p)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+func (p *ScoreRequest) BLength() int {
+	return frugal.EncodedSize(p)
+}
+
+func (p *ScoreResponse) FastRead(buf []byte) (int, error) {
+	return frugal.DecodeObject(buf, p)
+}
+
+func (p *ScoreResponse) FastWrite(buf []byte) int {
+	return p.FastWriteNocopy(buf, nil)
+}
+
+func (p *ScoreResponse) FastWriteNocopy(buf []byte, w thrift.NocopyWriter) int {
+	n, err := frugal.EncodeObject(buf, w, p)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+func (p *ScoreResponse) BLength() int {
+	return frugal.EncodedSize(p)
+}
+
 func (p *ModelsRequest) FastRead(buf []byte) (int, error) {
 	return frugal.DecodeObject(buf, p)
 }
@@ -1071,6 +1111,46 @@ func (p *ChatEmbeddingsResult) BLength() int {
 	return frugal.EncodedSize(p)
 }
 
+func (p *ChatScoreArgs) FastRead(buf []byte) (int, error) {
+	return frugal.DecodeObject(buf, p)
+}
+
+func (p *ChatScoreArgs) FastWrite(buf []byte) int {
+	return p.FastWriteNocopy(buf, nil)
+}
+
+func (p *ChatScoreArgs) FastWriteNocopy(buf []byte, w thrift.NocopyWriter) int {
+	n, err := frugal.EncodeObject(buf, w, p)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+func (p *ChatScoreArgs) BLength() int {
+	return frugal.EncodedSize(p)
+}
+
+func (p *ChatScoreResult) FastRead(buf []byte) (int, error) {
+	return frugal.DecodeObject(buf, p)
+}
+
+func (p *ChatScoreResult) FastWrite(buf []byte) int {
+	return p.FastWriteNocopy(buf, nil)
+}
+
+func (p *ChatScoreResult) FastWriteNocopy(buf []byte, w thrift.NocopyWriter) int {
+	n, err := frugal.EncodeObject(buf, w, p)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+func (p *ChatScoreResult) BLength() int {
+	return frugal.EncodedSize(p)
+}
+
 func (p *ChatModelsArgs) FastRead(buf []byte) (int, error) {
 	return frugal.DecodeObject(buf, p)
 }
@@ -1308,6 +1388,14 @@ func (p *ChatEmbeddingsArgs) GetFirstArgument() interface{} {
 }
 
 func (p *ChatEmbeddingsResult) GetResult() interface{} {
+	return p.Success
+}
+
+func (p *ChatScoreArgs) GetFirstArgument() interface{} {
+	return p.Request
+}
+
+func (p *ChatScoreResult) GetResult() interface{} {
 	return p.Success
 }
 

@@ -1086,6 +1086,8 @@ type WorkerInfo struct {
 	Role          Role          `thrift:"role,19" frugal:"19,default,Role" json:"role"`
 	Problem       string        `thrift:"problem,20" frugal:"20,default,string" json:"problem"`
 	Server        string        `thrift:"server,21" frugal:"21,default,string" json:"server"`
+	Scores        bool          `thrift:"scores,22" frugal:"22,default,bool" json:"scores"`
+	PoolsOnly     bool          `thrift:"pools_only,23" frugal:"23,default,bool" json:"pools_only"`
 }
 
 func NewWorkerInfo() *WorkerInfo {
@@ -1177,6 +1179,14 @@ func (p *WorkerInfo) GetServer() (v string) {
 	return p.Server
 }
 
+func (p *WorkerInfo) GetScores() (v bool) {
+	return p.Scores
+}
+
+func (p *WorkerInfo) GetPoolsOnly() (v bool) {
+	return p.PoolsOnly
+}
+
 func (p *WorkerInfo) IsSetLoad() bool {
 	return p.Load != nil
 }
@@ -1211,6 +1221,8 @@ var fieldIDToName_WorkerInfo = map[int16]string{
 	19: "role",
 	20: "problem",
 	21: "server",
+	22: "scores",
+	23: "pools_only",
 }
 
 type Capabilities struct {

@@ -49,6 +49,13 @@ var serviceMethods = map[string]kitex.MethodInfo{
 		false,
 		kitex.WithStreamingMode(kitex.StreamingNone),
 	),
+	"Score": kitex.NewMethodInfo(
+		scoreHandler,
+		newChatScoreArgs,
+		newChatScoreResult,
+		false,
+		kitex.WithStreamingMode(kitex.StreamingNone),
+	),
 	"Models": kitex.NewMethodInfo(
 		modelsHandler,
 		newChatModelsArgs,
@@ -206,6 +213,25 @@ func newChatEmbeddingsResult() interface{} {
 	return chatv1.NewChatEmbeddingsResult()
 }
 
+func scoreHandler(ctx context.Context, handler interface{}, arg, result interface{}) error {
+	realArg := arg.(*chatv1.ChatScoreArgs)
+	realResult := result.(*chatv1.ChatScoreResult)
+	success, err := handler.(chatv1.Chat).Score(ctx, realArg.Request)
+	if err != nil {
+		return err
+	}
+	realResult.Success = success
+	return nil
+}
+
+func newChatScoreArgs() interface{} {
+	return chatv1.NewChatScoreArgs()
+}
+
+func newChatScoreResult() interface{} {
+	return chatv1.NewChatScoreResult()
+}
+
 func modelsHandler(ctx context.Context, handler interface{}, arg, result interface{}) error {
 	realArg := arg.(*chatv1.ChatModelsArgs)
 	realResult := result.(*chatv1.ChatModelsResult)
@@ -355,6 +381,16 @@ func (p *kClient) Embeddings(ctx context.Context, request *chatv1.EmbeddingsRequ
 	_args.Request = request
 	var _result chatv1.ChatEmbeddingsResult
 	if err = p.c.Call(ctx, "Embeddings", &_args, &_result); err != nil {
+		return
+	}
+	return _result.GetSuccess(), nil
+}
+
+func (p *kClient) Score(ctx context.Context, request *chatv1.ScoreRequest) (r *chatv1.ScoreResponse, err error) {
+	var _args chatv1.ChatScoreArgs
+	_args.Request = request
+	var _result chatv1.ChatScoreResult
+	if err = p.c.Call(ctx, "Score", &_args, &_result); err != nil {
 		return
 	}
 	return _result.GetSuccess(), nil

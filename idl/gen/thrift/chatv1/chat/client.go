@@ -19,6 +19,7 @@ type Client interface {
 	Compose(ctx context.Context, callOptions ...streamcall.Option) (stream Chat_ComposeClient, err error)
 	Converse(ctx context.Context, callOptions ...streamcall.Option) (stream Chat_ConverseClient, err error)
 	Embeddings(ctx context.Context, request *chatv1.EmbeddingsRequest, callOptions ...callopt.Option) (r *chatv1.EmbeddingsResponse, err error)
+	Score(ctx context.Context, request *chatv1.ScoreRequest, callOptions ...callopt.Option) (r *chatv1.ScoreResponse, err error)
 	Models(ctx context.Context, request *chatv1.ModelsRequest, callOptions ...callopt.Option) (r *chatv1.ModelsResponse, err error)
 	Stop(ctx context.Context, request *chatv1.StopRequest, callOptions ...callopt.Option) (r *chatv1.StopResponse, err error)
 	Workers(ctx context.Context, request *chatv1.WorkersRequest, callOptions ...callopt.Option) (r *chatv1.WorkersResponse, err error)
@@ -86,6 +87,11 @@ func (p *kChatClient) Converse(ctx context.Context, callOptions ...streamcall.Op
 func (p *kChatClient) Embeddings(ctx context.Context, request *chatv1.EmbeddingsRequest, callOptions ...callopt.Option) (r *chatv1.EmbeddingsResponse, err error) {
 	ctx = client.NewCtxWithCallOptions(ctx, callOptions)
 	return p.kClient.Embeddings(ctx, request)
+}
+
+func (p *kChatClient) Score(ctx context.Context, request *chatv1.ScoreRequest, callOptions ...callopt.Option) (r *chatv1.ScoreResponse, err error) {
+	ctx = client.NewCtxWithCallOptions(ctx, callOptions)
+	return p.kClient.Score(ctx, request)
 }
 
 func (p *kChatClient) Models(ctx context.Context, request *chatv1.ModelsRequest, callOptions ...callopt.Option) (r *chatv1.ModelsResponse, err error) {

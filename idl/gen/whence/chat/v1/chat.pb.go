@@ -2848,6 +2848,153 @@ func (x *EmbeddingsResponse) GetEnd() *v1.End {
 	return nil
 }
 
+// ScoreRequest asks how relevant documents are to queries.
+type ScoreRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 128 of A-Z a-z 0-9 . _ : -, unique among live streams; chat-service makes one if it is
+	// empty.
+	StreamId string `protobuf:"bytes,1,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
+	// A model of Models; empty for the only one.
+	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
+	// One for all documents, or one for each; none of them empty.
+	Queries []string `protobuf:"bytes,3,rep,name=queries,proto3" json:"queries,omitempty"`
+	// At least one and at most 2048, none of them empty.
+	Documents []string `protobuf:"bytes,4,rep,name=documents,proto3" json:"documents,omitempty"`
+	// The stream's share of a busy path.
+	Claim         *v1.Claim `protobuf:"bytes,21,opt,name=claim,proto3" json:"claim,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ScoreRequest) Reset() {
+	*x = ScoreRequest{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScoreRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScoreRequest) ProtoMessage() {}
+
+func (x *ScoreRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScoreRequest.ProtoReflect.Descriptor instead.
+func (*ScoreRequest) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *ScoreRequest) GetStreamId() string {
+	if x != nil {
+		return x.StreamId
+	}
+	return ""
+}
+
+func (x *ScoreRequest) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *ScoreRequest) GetQueries() []string {
+	if x != nil {
+		return x.Queries
+	}
+	return nil
+}
+
+func (x *ScoreRequest) GetDocuments() []string {
+	if x != nil {
+		return x.Documents
+	}
+	return nil
+}
+
+func (x *ScoreRequest) GetClaim() *v1.Claim {
+	if x != nil {
+		return x.Claim
+	}
+	return nil
+}
+
+// ScoreResponse is one score for each document.
+type ScoreResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order of the documents; the higher, the more relevant. The scale is the model's.
+	Scores []float32 `protobuf:"fixed32,1,rep,packed,name=scores,proto3" json:"scores,omitempty"`
+	// The model that made the scores.
+	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
+	// How the stream ended, and the tokens used.
+	End           *v1.End `protobuf:"bytes,3,opt,name=end,proto3" json:"end,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ScoreResponse) Reset() {
+	*x = ScoreResponse{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScoreResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScoreResponse) ProtoMessage() {}
+
+func (x *ScoreResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScoreResponse.ProtoReflect.Descriptor instead.
+func (*ScoreResponse) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ScoreResponse) GetScores() []float32 {
+	if x != nil {
+		return x.Scores
+	}
+	return nil
+}
+
+func (x *ScoreResponse) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *ScoreResponse) GetEnd() *v1.End {
+	if x != nil {
+		return x.End
+	}
+	return nil
+}
+
 // ModelsRequest asks for all models.
 type ModelsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2857,7 +3004,7 @@ type ModelsRequest struct {
 
 func (x *ModelsRequest) Reset() {
 	*x = ModelsRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[32]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2869,7 +3016,7 @@ func (x *ModelsRequest) String() string {
 func (*ModelsRequest) ProtoMessage() {}
 
 func (x *ModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[32]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2882,7 +3029,7 @@ func (x *ModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelsRequest.ProtoReflect.Descriptor instead.
 func (*ModelsRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{32}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{34}
 }
 
 // Model is a model that chat-service serves.
@@ -2917,14 +3064,18 @@ type Model struct {
 	// Whether requests may have images: a healthy worker's engine takes them.
 	Images bool `protobuf:"varint,13,opt,name=images,proto3" json:"images,omitempty"`
 	// What the model's chat template does with parts of conversations.
-	Template      *ChatTemplate `protobuf:"bytes,14,opt,name=template,proto3" json:"template,omitempty"`
+	Template *ChatTemplate `protobuf:"bytes,14,opt,name=template,proto3" json:"template,omitempty"`
+	// Whether Score works: a healthy worker makes scores.
+	Scores bool `protobuf:"varint,15,opt,name=scores,proto3" json:"scores,omitempty"`
+	// Whether all healthy workers only pool: they embed or score, and chats and completions are refused.
+	PoolsOnly     bool `protobuf:"varint,16,opt,name=pools_only,json=poolsOnly,proto3" json:"pools_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Model) Reset() {
 	*x = Model{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[33]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2936,7 +3087,7 @@ func (x *Model) String() string {
 func (*Model) ProtoMessage() {}
 
 func (x *Model) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[33]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2949,7 +3100,7 @@ func (x *Model) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Model.ProtoReflect.Descriptor instead.
 func (*Model) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{33}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Model) GetId() string {
@@ -3050,6 +3201,20 @@ func (x *Model) GetTemplate() *ChatTemplate {
 	return nil
 }
 
+func (x *Model) GetScores() bool {
+	if x != nil {
+		return x.Scores
+	}
+	return false
+}
+
+func (x *Model) GetPoolsOnly() bool {
+	if x != nil {
+		return x.PoolsOnly
+	}
+	return false
+}
+
 // ChatTemplate says which parts of a conversation a chat template writes as they are. chat-service
 // puts all other parts where the template writes them.
 type ChatTemplate struct {
@@ -3105,7 +3270,7 @@ type ChatTemplate struct {
 
 func (x *ChatTemplate) Reset() {
 	*x = ChatTemplate{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[34]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3117,7 +3282,7 @@ func (x *ChatTemplate) String() string {
 func (*ChatTemplate) ProtoMessage() {}
 
 func (x *ChatTemplate) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[34]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3130,7 +3295,7 @@ func (x *ChatTemplate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChatTemplate.ProtoReflect.Descriptor instead.
 func (*ChatTemplate) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{34}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ChatTemplate) GetSystem() []string {
@@ -3285,7 +3450,7 @@ type TextBesideCalls struct {
 
 func (x *TextBesideCalls) Reset() {
 	*x = TextBesideCalls{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[35]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3297,7 +3462,7 @@ func (x *TextBesideCalls) String() string {
 func (*TextBesideCalls) ProtoMessage() {}
 
 func (x *TextBesideCalls) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[35]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3310,7 +3475,7 @@ func (x *TextBesideCalls) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TextBesideCalls.ProtoReflect.Descriptor instead.
 func (*TextBesideCalls) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{35}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *TextBesideCalls) GetLatest() string {
@@ -3352,7 +3517,7 @@ type ModelsResponse struct {
 
 func (x *ModelsResponse) Reset() {
 	*x = ModelsResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[36]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3364,7 +3529,7 @@ func (x *ModelsResponse) String() string {
 func (*ModelsResponse) ProtoMessage() {}
 
 func (x *ModelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[36]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3377,7 +3542,7 @@ func (x *ModelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelsResponse.ProtoReflect.Descriptor instead.
 func (*ModelsResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{36}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ModelsResponse) GetModels() []*Model {
@@ -3398,7 +3563,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[37]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3410,7 +3575,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[37]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3423,7 +3588,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{37}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *StopRequest) GetStream() *v11.StopStreamRequest {
@@ -3444,7 +3609,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[38]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3456,7 +3621,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[38]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3469,7 +3634,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{38}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *StopResponse) GetStream() *v11.StopStreamResponse {
@@ -3488,7 +3653,7 @@ type WorkersRequest struct {
 
 func (x *WorkersRequest) Reset() {
 	*x = WorkersRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[39]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3500,7 +3665,7 @@ func (x *WorkersRequest) String() string {
 func (*WorkersRequest) ProtoMessage() {}
 
 func (x *WorkersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[39]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3513,7 +3678,7 @@ func (x *WorkersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkersRequest.ProtoReflect.Descriptor instead.
 func (*WorkersRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{39}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{41}
 }
 
 // Worker is a worker as chat-service sees it.
@@ -3544,7 +3709,7 @@ type Worker struct {
 
 func (x *Worker) Reset() {
 	*x = Worker{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[40]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3556,7 +3721,7 @@ func (x *Worker) String() string {
 func (*Worker) ProtoMessage() {}
 
 func (x *Worker) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[40]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3569,7 +3734,7 @@ func (x *Worker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Worker.ProtoReflect.Descriptor instead.
 func (*Worker) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{40}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Worker) GetTarget() string {
@@ -3646,7 +3811,7 @@ type WorkersResponse struct {
 
 func (x *WorkersResponse) Reset() {
 	*x = WorkersResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[41]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3658,7 +3823,7 @@ func (x *WorkersResponse) String() string {
 func (*WorkersResponse) ProtoMessage() {}
 
 func (x *WorkersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[41]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3671,7 +3836,7 @@ func (x *WorkersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkersResponse.ProtoReflect.Descriptor instead.
 func (*WorkersResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{41}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *WorkersResponse) GetWorkers() []*Worker {
@@ -3890,8 +4055,18 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"embeddings\x18\x01 \x03(\v2\x18.whence.llm.v1.EmbeddingR\n" +
 	"embeddings\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12$\n" +
+	"\x03end\x18\x03 \x01(\v2\x12.whence.llm.v1.EndR\x03end\"\xab\x01\n" +
+	"\fScoreRequest\x12\x1b\n" +
+	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
+	"\x05model\x18\x02 \x01(\tR\x05model\x12\x18\n" +
+	"\aqueries\x18\x03 \x03(\tR\aqueries\x12\x1c\n" +
+	"\tdocuments\x18\x04 \x03(\tR\tdocuments\x12*\n" +
+	"\x05claim\x18\x15 \x01(\v2\x14.whence.llm.v1.ClaimR\x05claimJ\x04\b\x05\x10\x15\"c\n" +
+	"\rScoreResponse\x12\x16\n" +
+	"\x06scores\x18\x01 \x03(\x02R\x06scores\x12\x14\n" +
+	"\x05model\x18\x02 \x01(\tR\x05model\x12$\n" +
 	"\x03end\x18\x03 \x01(\v2\x12.whence.llm.v1.EndR\x03end\"\x0f\n" +
-	"\rModelsRequest\"\xba\x03\n" +
+	"\rModelsRequest\"\xf1\x03\n" +
 	"\x05Model\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\acreated\x18\x02 \x01(\x03R\acreated\x12\x19\n" +
@@ -3907,7 +4082,10 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\aproblem\x18\v \x01(\tR\aproblem\x12\x16\n" +
 	"\x06parent\x18\f \x01(\tR\x06parent\x12\x16\n" +
 	"\x06images\x18\r \x01(\bR\x06images\x128\n" +
-	"\btemplate\x18\x0e \x01(\v2\x1c.whence.chat.v1.ChatTemplateR\btemplate\"\xe6\x04\n" +
+	"\btemplate\x18\x0e \x01(\v2\x1c.whence.chat.v1.ChatTemplateR\btemplate\x12\x16\n" +
+	"\x06scores\x18\x0f \x01(\bR\x06scores\x12\x1d\n" +
+	"\n" +
+	"pools_only\x18\x10 \x01(\bR\tpoolsOnly\"\xe6\x04\n" +
 	"\fChatTemplate\x12\x16\n" +
 	"\x06system\x18\x01 \x03(\tR\x06system\x12\x1c\n" +
 	"\tdeveloper\x18\x02 \x03(\tR\tdeveloper\x12\x14\n" +
@@ -3964,14 +4142,15 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\x18WORKER_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14WORKER_STATE_HEALTHY\x10\x01\x12\x18\n" +
 	"\x14WORKER_STATE_SUSPECT\x10\x02\x12\x15\n" +
-	"\x11WORKER_STATE_DOWN\x10\x032\x9a\x06\n" +
+	"\x11WORKER_STATE_DOWN\x10\x032\xe0\x06\n" +
 	"\x04Chat\x12Q\n" +
 	"\bGenerate\x12\x1f.whence.chat.v1.GenerateRequest\x1a .whence.chat.v1.GenerateResponse(\x010\x01\x12M\n" +
 	"\bComplete\x12\x1f.whence.chat.v1.CompleteRequest\x1a .whence.chat.v1.CompleteResponse\x12L\n" +
 	"\aCompose\x12\x1e.whence.chat.v1.ComposeRequest\x1a\x1f.whence.chat.v1.ComposeResponse(\x01\x12Q\n" +
 	"\bConverse\x12\x1f.whence.chat.v1.ConverseRequest\x1a .whence.chat.v1.ConverseResponse(\x010\x01\x12S\n" +
 	"\n" +
-	"Embeddings\x12!.whence.chat.v1.EmbeddingsRequest\x1a\".whence.chat.v1.EmbeddingsResponse\x12G\n" +
+	"Embeddings\x12!.whence.chat.v1.EmbeddingsRequest\x1a\".whence.chat.v1.EmbeddingsResponse\x12D\n" +
+	"\x05Score\x12\x1c.whence.chat.v1.ScoreRequest\x1a\x1d.whence.chat.v1.ScoreResponse\x12G\n" +
 	"\x06Models\x12\x1d.whence.chat.v1.ModelsRequest\x1a\x1e.whence.chat.v1.ModelsResponse\x12A\n" +
 	"\x04Stop\x12\x1b.whence.chat.v1.StopRequest\x1a\x1c.whence.chat.v1.StopResponse\x12J\n" +
 	"\aWorkers\x12\x1e.whence.chat.v1.WorkersRequest\x1a\x1f.whence.chat.v1.WorkersResponse\x12M\n" +
@@ -3992,7 +4171,7 @@ func file_whence_chat_v1_chat_proto_rawDescGZIP() []byte {
 }
 
 var file_whence_chat_v1_chat_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_whence_chat_v1_chat_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_whence_chat_v1_chat_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_whence_chat_v1_chat_proto_goTypes = []any{
 	(ToolMode)(0),                  // 0: whence.chat.v1.ToolMode
 	(WorkerState)(0),               // 1: whence.chat.v1.WorkerState
@@ -4028,61 +4207,63 @@ var file_whence_chat_v1_chat_proto_goTypes = []any{
 	(*TurnEnd)(nil),                // 31: whence.chat.v1.TurnEnd
 	(*EmbeddingsRequest)(nil),      // 32: whence.chat.v1.EmbeddingsRequest
 	(*EmbeddingsResponse)(nil),     // 33: whence.chat.v1.EmbeddingsResponse
-	(*ModelsRequest)(nil),          // 34: whence.chat.v1.ModelsRequest
-	(*Model)(nil),                  // 35: whence.chat.v1.Model
-	(*ChatTemplate)(nil),           // 36: whence.chat.v1.ChatTemplate
-	(*TextBesideCalls)(nil),        // 37: whence.chat.v1.TextBesideCalls
-	(*ModelsResponse)(nil),         // 38: whence.chat.v1.ModelsResponse
-	(*StopRequest)(nil),            // 39: whence.chat.v1.StopRequest
-	(*StopResponse)(nil),           // 40: whence.chat.v1.StopResponse
-	(*WorkersRequest)(nil),         // 41: whence.chat.v1.WorkersRequest
-	(*Worker)(nil),                 // 42: whence.chat.v1.Worker
-	(*WorkersResponse)(nil),        // 43: whence.chat.v1.WorkersResponse
-	(*v1.Image)(nil),               // 44: whence.llm.v1.Image
-	(*v1.Sampling)(nil),            // 45: whence.llm.v1.Sampling
-	(*v1.Claim)(nil),               // 46: whence.llm.v1.Claim
-	(*v11.Stop)(nil),               // 47: whence.stream.v1.Stop
-	(v1.Finish)(0),                 // 48: whence.llm.v1.Finish
-	(*v1.Usage)(nil),               // 49: whence.llm.v1.Usage
-	(*v1.Started)(nil),             // 50: whence.llm.v1.Started
-	(*v1.End)(nil),                 // 51: whence.llm.v1.End
-	(*v1.Embedding)(nil),           // 52: whence.llm.v1.Embedding
-	(*v11.StopStreamRequest)(nil),  // 53: whence.stream.v1.StopStreamRequest
-	(*v11.StopStreamResponse)(nil), // 54: whence.stream.v1.StopStreamResponse
-	(*v1.WorkerInfo)(nil),          // 55: whence.llm.v1.WorkerInfo
-	(*timestamppb.Timestamp)(nil),  // 56: google.protobuf.Timestamp
+	(*ScoreRequest)(nil),           // 34: whence.chat.v1.ScoreRequest
+	(*ScoreResponse)(nil),          // 35: whence.chat.v1.ScoreResponse
+	(*ModelsRequest)(nil),          // 36: whence.chat.v1.ModelsRequest
+	(*Model)(nil),                  // 37: whence.chat.v1.Model
+	(*ChatTemplate)(nil),           // 38: whence.chat.v1.ChatTemplate
+	(*TextBesideCalls)(nil),        // 39: whence.chat.v1.TextBesideCalls
+	(*ModelsResponse)(nil),         // 40: whence.chat.v1.ModelsResponse
+	(*StopRequest)(nil),            // 41: whence.chat.v1.StopRequest
+	(*StopResponse)(nil),           // 42: whence.chat.v1.StopResponse
+	(*WorkersRequest)(nil),         // 43: whence.chat.v1.WorkersRequest
+	(*Worker)(nil),                 // 44: whence.chat.v1.Worker
+	(*WorkersResponse)(nil),        // 45: whence.chat.v1.WorkersResponse
+	(*v1.Image)(nil),               // 46: whence.llm.v1.Image
+	(*v1.Sampling)(nil),            // 47: whence.llm.v1.Sampling
+	(*v1.Claim)(nil),               // 48: whence.llm.v1.Claim
+	(*v11.Stop)(nil),               // 49: whence.stream.v1.Stop
+	(v1.Finish)(0),                 // 50: whence.llm.v1.Finish
+	(*v1.Usage)(nil),               // 51: whence.llm.v1.Usage
+	(*v1.Started)(nil),             // 52: whence.llm.v1.Started
+	(*v1.End)(nil),                 // 53: whence.llm.v1.End
+	(*v1.Embedding)(nil),           // 54: whence.llm.v1.Embedding
+	(*v11.StopStreamRequest)(nil),  // 55: whence.stream.v1.StopStreamRequest
+	(*v11.StopStreamResponse)(nil), // 56: whence.stream.v1.StopStreamResponse
+	(*v1.WorkerInfo)(nil),          // 57: whence.llm.v1.WorkerInfo
+	(*timestamppb.Timestamp)(nil),  // 58: google.protobuf.Timestamp
 }
 var file_whence_chat_v1_chat_proto_depIdxs = []int32{
 	4,  // 0: whence.chat.v1.Message.tool_calls:type_name -> whence.chat.v1.ToolCall
 	3,  // 1: whence.chat.v1.Message.images:type_name -> whence.chat.v1.PlacedImage
-	44, // 2: whence.chat.v1.PlacedImage.image:type_name -> whence.llm.v1.Image
+	46, // 2: whence.chat.v1.PlacedImage.image:type_name -> whence.llm.v1.Image
 	0,  // 3: whence.chat.v1.ToolChoice.mode:type_name -> whence.chat.v1.ToolMode
 	8,  // 4: whence.chat.v1.Prompt.ids:type_name -> whence.chat.v1.TokenIDs
-	44, // 5: whence.chat.v1.Prompt.images:type_name -> whence.llm.v1.Image
+	46, // 5: whence.chat.v1.Prompt.images:type_name -> whence.llm.v1.Image
 	2,  // 6: whence.chat.v1.ChatRequest.messages:type_name -> whence.chat.v1.Message
-	45, // 7: whence.chat.v1.ChatRequest.sampling:type_name -> whence.llm.v1.Sampling
+	47, // 7: whence.chat.v1.ChatRequest.sampling:type_name -> whence.llm.v1.Sampling
 	7,  // 8: whence.chat.v1.ChatRequest.prompts:type_name -> whence.chat.v1.Prompt
 	5,  // 9: whence.chat.v1.ChatRequest.tools:type_name -> whence.chat.v1.Tool
 	6,  // 10: whence.chat.v1.ChatRequest.tool_choice:type_name -> whence.chat.v1.ToolChoice
-	46, // 11: whence.chat.v1.ChatRequest.claim:type_name -> whence.llm.v1.Claim
+	48, // 11: whence.chat.v1.ChatRequest.claim:type_name -> whence.llm.v1.Claim
 	8,  // 12: whence.chat.v1.ChatRequest.answered:type_name -> whence.chat.v1.TokenIDs
 	10, // 13: whence.chat.v1.ChatRequest.answered_choices:type_name -> whence.chat.v1.AnsweredChoice
 	14, // 14: whence.chat.v1.AnsweredChoice.end:type_name -> whence.chat.v1.ChoiceEnd
 	9,  // 15: whence.chat.v1.GenerateRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	47, // 16: whence.chat.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
+	49, // 16: whence.chat.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
 	13, // 17: whence.chat.v1.Delta.logprobs:type_name -> whence.chat.v1.TokenLogprob
 	15, // 18: whence.chat.v1.Delta.tool_calls:type_name -> whence.chat.v1.ToolCallDelta
 	13, // 19: whence.chat.v1.TokenLogprob.top:type_name -> whence.chat.v1.TokenLogprob
-	48, // 20: whence.chat.v1.ChoiceEnd.finish:type_name -> whence.llm.v1.Finish
-	49, // 21: whence.chat.v1.ChoiceEnd.usage:type_name -> whence.llm.v1.Usage
-	50, // 22: whence.chat.v1.GenerateResponse.started:type_name -> whence.llm.v1.Started
+	50, // 20: whence.chat.v1.ChoiceEnd.finish:type_name -> whence.llm.v1.Finish
+	51, // 21: whence.chat.v1.ChoiceEnd.usage:type_name -> whence.llm.v1.Usage
+	52, // 22: whence.chat.v1.GenerateResponse.started:type_name -> whence.llm.v1.Started
 	12, // 23: whence.chat.v1.GenerateResponse.delta:type_name -> whence.chat.v1.Delta
-	51, // 24: whence.chat.v1.GenerateResponse.end:type_name -> whence.llm.v1.End
+	53, // 24: whence.chat.v1.GenerateResponse.end:type_name -> whence.llm.v1.End
 	14, // 25: whence.chat.v1.GenerateResponse.choice_end:type_name -> whence.chat.v1.ChoiceEnd
 	17, // 26: whence.chat.v1.GenerateResponse.restarted:type_name -> whence.chat.v1.Restarted
 	9,  // 27: whence.chat.v1.CompleteRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	50, // 28: whence.chat.v1.CompleteResponse.started:type_name -> whence.llm.v1.Started
-	51, // 29: whence.chat.v1.CompleteResponse.end:type_name -> whence.llm.v1.End
+	52, // 28: whence.chat.v1.CompleteResponse.started:type_name -> whence.llm.v1.Started
+	53, // 29: whence.chat.v1.CompleteResponse.end:type_name -> whence.llm.v1.End
 	20, // 30: whence.chat.v1.CompleteResponse.choices:type_name -> whence.chat.v1.Choice
 	13, // 31: whence.chat.v1.CompleteResponse.logprobs:type_name -> whence.chat.v1.TokenLogprob
 	4,  // 32: whence.chat.v1.CompleteResponse.tool_calls:type_name -> whence.chat.v1.ToolCall
@@ -4093,58 +4274,62 @@ var file_whence_chat_v1_chat_proto_depIdxs = []int32{
 	5,  // 37: whence.chat.v1.TokenizeRequest.tools:type_name -> whence.chat.v1.Tool
 	6,  // 38: whence.chat.v1.TokenizeRequest.tool_choice:type_name -> whence.chat.v1.ToolChoice
 	9,  // 39: whence.chat.v1.ComposeRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	47, // 40: whence.chat.v1.ComposeRequest.stop:type_name -> whence.stream.v1.Stop
+	49, // 40: whence.chat.v1.ComposeRequest.stop:type_name -> whence.stream.v1.Stop
 	2,  // 41: whence.chat.v1.ComposeRequest.next:type_name -> whence.chat.v1.Message
 	26, // 42: whence.chat.v1.ComposeRequest.go:type_name -> whence.chat.v1.Go
 	19, // 43: whence.chat.v1.ComposeResponse.answer:type_name -> whence.chat.v1.CompleteResponse
 	9,  // 44: whence.chat.v1.ConverseRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	47, // 45: whence.chat.v1.ConverseRequest.stop:type_name -> whence.stream.v1.Stop
+	49, // 45: whence.chat.v1.ConverseRequest.stop:type_name -> whence.stream.v1.Stop
 	29, // 46: whence.chat.v1.ConverseRequest.turn:type_name -> whence.chat.v1.Turn
 	2,  // 47: whence.chat.v1.Turn.messages:type_name -> whence.chat.v1.Message
-	50, // 48: whence.chat.v1.ConverseResponse.started:type_name -> whence.llm.v1.Started
+	52, // 48: whence.chat.v1.ConverseResponse.started:type_name -> whence.llm.v1.Started
 	12, // 49: whence.chat.v1.ConverseResponse.delta:type_name -> whence.chat.v1.Delta
 	31, // 50: whence.chat.v1.ConverseResponse.turn_end:type_name -> whence.chat.v1.TurnEnd
-	51, // 51: whence.chat.v1.ConverseResponse.end:type_name -> whence.llm.v1.End
-	48, // 52: whence.chat.v1.TurnEnd.finish:type_name -> whence.llm.v1.Finish
-	49, // 53: whence.chat.v1.TurnEnd.usage:type_name -> whence.llm.v1.Usage
+	53, // 51: whence.chat.v1.ConverseResponse.end:type_name -> whence.llm.v1.End
+	50, // 52: whence.chat.v1.TurnEnd.finish:type_name -> whence.llm.v1.Finish
+	51, // 53: whence.chat.v1.TurnEnd.usage:type_name -> whence.llm.v1.Usage
 	7,  // 54: whence.chat.v1.EmbeddingsRequest.inputs:type_name -> whence.chat.v1.Prompt
-	46, // 55: whence.chat.v1.EmbeddingsRequest.claim:type_name -> whence.llm.v1.Claim
-	52, // 56: whence.chat.v1.EmbeddingsResponse.embeddings:type_name -> whence.llm.v1.Embedding
-	51, // 57: whence.chat.v1.EmbeddingsResponse.end:type_name -> whence.llm.v1.End
-	36, // 58: whence.chat.v1.Model.template:type_name -> whence.chat.v1.ChatTemplate
-	37, // 59: whence.chat.v1.ChatTemplate.text:type_name -> whence.chat.v1.TextBesideCalls
-	35, // 60: whence.chat.v1.ModelsResponse.models:type_name -> whence.chat.v1.Model
-	53, // 61: whence.chat.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
-	54, // 62: whence.chat.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
-	1,  // 63: whence.chat.v1.Worker.state:type_name -> whence.chat.v1.WorkerState
-	55, // 64: whence.chat.v1.Worker.info:type_name -> whence.llm.v1.WorkerInfo
-	56, // 65: whence.chat.v1.Worker.said:type_name -> google.protobuf.Timestamp
-	42, // 66: whence.chat.v1.WorkersResponse.workers:type_name -> whence.chat.v1.Worker
-	11, // 67: whence.chat.v1.Chat.Generate:input_type -> whence.chat.v1.GenerateRequest
-	18, // 68: whence.chat.v1.Chat.Complete:input_type -> whence.chat.v1.CompleteRequest
-	25, // 69: whence.chat.v1.Chat.Compose:input_type -> whence.chat.v1.ComposeRequest
-	28, // 70: whence.chat.v1.Chat.Converse:input_type -> whence.chat.v1.ConverseRequest
-	32, // 71: whence.chat.v1.Chat.Embeddings:input_type -> whence.chat.v1.EmbeddingsRequest
-	34, // 72: whence.chat.v1.Chat.Models:input_type -> whence.chat.v1.ModelsRequest
-	39, // 73: whence.chat.v1.Chat.Stop:input_type -> whence.chat.v1.StopRequest
-	41, // 74: whence.chat.v1.Chat.Workers:input_type -> whence.chat.v1.WorkersRequest
-	21, // 75: whence.chat.v1.Chat.Tokenize:input_type -> whence.chat.v1.TokenizeRequest
-	23, // 76: whence.chat.v1.Chat.Detokenize:input_type -> whence.chat.v1.DetokenizeRequest
-	16, // 77: whence.chat.v1.Chat.Generate:output_type -> whence.chat.v1.GenerateResponse
-	19, // 78: whence.chat.v1.Chat.Complete:output_type -> whence.chat.v1.CompleteResponse
-	27, // 79: whence.chat.v1.Chat.Compose:output_type -> whence.chat.v1.ComposeResponse
-	30, // 80: whence.chat.v1.Chat.Converse:output_type -> whence.chat.v1.ConverseResponse
-	33, // 81: whence.chat.v1.Chat.Embeddings:output_type -> whence.chat.v1.EmbeddingsResponse
-	38, // 82: whence.chat.v1.Chat.Models:output_type -> whence.chat.v1.ModelsResponse
-	40, // 83: whence.chat.v1.Chat.Stop:output_type -> whence.chat.v1.StopResponse
-	43, // 84: whence.chat.v1.Chat.Workers:output_type -> whence.chat.v1.WorkersResponse
-	22, // 85: whence.chat.v1.Chat.Tokenize:output_type -> whence.chat.v1.TokenizeResponse
-	24, // 86: whence.chat.v1.Chat.Detokenize:output_type -> whence.chat.v1.DetokenizeResponse
-	77, // [77:87] is the sub-list for method output_type
-	67, // [67:77] is the sub-list for method input_type
-	67, // [67:67] is the sub-list for extension type_name
-	67, // [67:67] is the sub-list for extension extendee
-	0,  // [0:67] is the sub-list for field type_name
+	48, // 55: whence.chat.v1.EmbeddingsRequest.claim:type_name -> whence.llm.v1.Claim
+	54, // 56: whence.chat.v1.EmbeddingsResponse.embeddings:type_name -> whence.llm.v1.Embedding
+	53, // 57: whence.chat.v1.EmbeddingsResponse.end:type_name -> whence.llm.v1.End
+	48, // 58: whence.chat.v1.ScoreRequest.claim:type_name -> whence.llm.v1.Claim
+	53, // 59: whence.chat.v1.ScoreResponse.end:type_name -> whence.llm.v1.End
+	38, // 60: whence.chat.v1.Model.template:type_name -> whence.chat.v1.ChatTemplate
+	39, // 61: whence.chat.v1.ChatTemplate.text:type_name -> whence.chat.v1.TextBesideCalls
+	37, // 62: whence.chat.v1.ModelsResponse.models:type_name -> whence.chat.v1.Model
+	55, // 63: whence.chat.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
+	56, // 64: whence.chat.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
+	1,  // 65: whence.chat.v1.Worker.state:type_name -> whence.chat.v1.WorkerState
+	57, // 66: whence.chat.v1.Worker.info:type_name -> whence.llm.v1.WorkerInfo
+	58, // 67: whence.chat.v1.Worker.said:type_name -> google.protobuf.Timestamp
+	44, // 68: whence.chat.v1.WorkersResponse.workers:type_name -> whence.chat.v1.Worker
+	11, // 69: whence.chat.v1.Chat.Generate:input_type -> whence.chat.v1.GenerateRequest
+	18, // 70: whence.chat.v1.Chat.Complete:input_type -> whence.chat.v1.CompleteRequest
+	25, // 71: whence.chat.v1.Chat.Compose:input_type -> whence.chat.v1.ComposeRequest
+	28, // 72: whence.chat.v1.Chat.Converse:input_type -> whence.chat.v1.ConverseRequest
+	32, // 73: whence.chat.v1.Chat.Embeddings:input_type -> whence.chat.v1.EmbeddingsRequest
+	34, // 74: whence.chat.v1.Chat.Score:input_type -> whence.chat.v1.ScoreRequest
+	36, // 75: whence.chat.v1.Chat.Models:input_type -> whence.chat.v1.ModelsRequest
+	41, // 76: whence.chat.v1.Chat.Stop:input_type -> whence.chat.v1.StopRequest
+	43, // 77: whence.chat.v1.Chat.Workers:input_type -> whence.chat.v1.WorkersRequest
+	21, // 78: whence.chat.v1.Chat.Tokenize:input_type -> whence.chat.v1.TokenizeRequest
+	23, // 79: whence.chat.v1.Chat.Detokenize:input_type -> whence.chat.v1.DetokenizeRequest
+	16, // 80: whence.chat.v1.Chat.Generate:output_type -> whence.chat.v1.GenerateResponse
+	19, // 81: whence.chat.v1.Chat.Complete:output_type -> whence.chat.v1.CompleteResponse
+	27, // 82: whence.chat.v1.Chat.Compose:output_type -> whence.chat.v1.ComposeResponse
+	30, // 83: whence.chat.v1.Chat.Converse:output_type -> whence.chat.v1.ConverseResponse
+	33, // 84: whence.chat.v1.Chat.Embeddings:output_type -> whence.chat.v1.EmbeddingsResponse
+	35, // 85: whence.chat.v1.Chat.Score:output_type -> whence.chat.v1.ScoreResponse
+	40, // 86: whence.chat.v1.Chat.Models:output_type -> whence.chat.v1.ModelsResponse
+	42, // 87: whence.chat.v1.Chat.Stop:output_type -> whence.chat.v1.StopResponse
+	45, // 88: whence.chat.v1.Chat.Workers:output_type -> whence.chat.v1.WorkersResponse
+	22, // 89: whence.chat.v1.Chat.Tokenize:output_type -> whence.chat.v1.TokenizeResponse
+	24, // 90: whence.chat.v1.Chat.Detokenize:output_type -> whence.chat.v1.DetokenizeResponse
+	80, // [80:91] is the sub-list for method output_type
+	69, // [69:80] is the sub-list for method input_type
+	69, // [69:69] is the sub-list for extension type_name
+	69, // [69:69] is the sub-list for extension extendee
+	0,  // [0:69] is the sub-list for field type_name
 }
 
 func init() { file_whence_chat_v1_chat_proto_init() }
@@ -4195,7 +4380,7 @@ func file_whence_chat_v1_chat_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_whence_chat_v1_chat_proto_rawDesc), len(file_whence_chat_v1_chat_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   42,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

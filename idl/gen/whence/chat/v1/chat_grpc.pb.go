@@ -26,6 +26,7 @@ const (
 	Chat_Compose_FullMethodName    = "/whence.chat.v1.Chat/Compose"
 	Chat_Converse_FullMethodName   = "/whence.chat.v1.Chat/Converse"
 	Chat_Embeddings_FullMethodName = "/whence.chat.v1.Chat/Embeddings"
+	Chat_Score_FullMethodName      = "/whence.chat.v1.Chat/Score"
 	Chat_Models_FullMethodName     = "/whence.chat.v1.Chat/Models"
 	Chat_Stop_FullMethodName       = "/whence.chat.v1.Chat/Stop"
 	Chat_Workers_FullMethodName    = "/whence.chat.v1.Chat/Workers"
@@ -56,6 +57,9 @@ type ChatClient interface {
 	// Embeddings computes vectors of texts with a model that supports it. Embeddings is a stream of
 	// one item, and Stop ends it like any other stream.
 	Embeddings(ctx context.Context, in *EmbeddingsRequest, opts ...grpc.CallOption) (*EmbeddingsResponse, error)
+	// Score rates how relevant documents are to queries with a model that supports it: a rerank is the
+	// documents in the order of their scores. Like Embeddings, it is a stream of one item.
+	Score(ctx context.Context, in *ScoreRequest, opts ...grpc.CallOption) (*ScoreResponse, error)
 	// Models lists the models that can answer.
 	Models(ctx context.Context, in *ModelsRequest, opts ...grpc.CallOption) (*ModelsResponse, error)
 	// Stop ends a stream from outside of its call.
@@ -136,6 +140,16 @@ func (c *chatClient) Embeddings(ctx context.Context, in *EmbeddingsRequest, opts
 	return out, nil
 }
 
+func (c *chatClient) Score(ctx context.Context, in *ScoreRequest, opts ...grpc.CallOption) (*ScoreResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ScoreResponse)
+	err := c.cc.Invoke(ctx, Chat_Score_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *chatClient) Models(ctx context.Context, in *ModelsRequest, opts ...grpc.CallOption) (*ModelsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ModelsResponse)
@@ -209,6 +223,9 @@ type ChatServer interface {
 	// Embeddings computes vectors of texts with a model that supports it. Embeddings is a stream of
 	// one item, and Stop ends it like any other stream.
 	Embeddings(context.Context, *EmbeddingsRequest) (*EmbeddingsResponse, error)
+	// Score rates how relevant documents are to queries with a model that supports it: a rerank is the
+	// documents in the order of their scores. Like Embeddings, it is a stream of one item.
+	Score(context.Context, *ScoreRequest) (*ScoreResponse, error)
 	// Models lists the models that can answer.
 	Models(context.Context, *ModelsRequest) (*ModelsResponse, error)
 	// Stop ends a stream from outside of its call.
@@ -244,6 +261,9 @@ func (UnimplementedChatServer) Converse(grpc.BidiStreamingServer[ConverseRequest
 }
 func (UnimplementedChatServer) Embeddings(context.Context, *EmbeddingsRequest) (*EmbeddingsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Embeddings not implemented")
+}
+func (UnimplementedChatServer) Score(context.Context, *ScoreRequest) (*ScoreResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Score not implemented")
 }
 func (UnimplementedChatServer) Models(context.Context, *ModelsRequest) (*ModelsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Models not implemented")
@@ -334,6 +354,24 @@ func _Chat_Embeddings_Handler(srv interface{}, ctx context.Context, dec func(int
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(ChatServer).Embeddings(ctx, req.(*EmbeddingsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Chat_Score_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ScoreRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ChatServer).Score(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Chat_Score_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ChatServer).Score(ctx, req.(*ScoreRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -442,6 +480,10 @@ var Chat_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Embeddings",
 			Handler:    _Chat_Embeddings_Handler,
+		},
+		{
+			MethodName: "Score",
+			Handler:    _Chat_Score_Handler,
 		},
 		{
 			MethodName: "Models",

@@ -1411,7 +1411,11 @@ type WorkerInfo struct {
 	// The server that generates, for people: its make and version, its limits, where the model's files
 	// come from, and what a trial has found that it does not do; empty if the worker generates, or has not
 	// asked. Names no addresses.
-	Server        string `protobuf:"bytes,21,opt,name=server,proto3" json:"server,omitempty"`
+	Server string `protobuf:"bytes,21,opt,name=server,proto3" json:"server,omitempty"`
+	// Whether Worker/Score works.
+	Scores bool `protobuf:"varint,22,opt,name=scores,proto3" json:"scores,omitempty"`
+	// Whether the model only pools: it embeds or scores, and Worker/Generate refuses every request.
+	PoolsOnly     bool `protobuf:"varint,23,opt,name=pools_only,json=poolsOnly,proto3" json:"pools_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1570,6 +1574,20 @@ func (x *WorkerInfo) GetServer() string {
 		return x.Server
 	}
 	return ""
+}
+
+func (x *WorkerInfo) GetScores() bool {
+	if x != nil {
+		return x.Scores
+	}
+	return false
+}
+
+func (x *WorkerInfo) GetPoolsOnly() bool {
+	if x != nil {
+		return x.PoolsOnly
+	}
+	return false
 }
 
 // Capabilities describes what happens to a request and its answer between the worker and the model.
@@ -1915,7 +1933,7 @@ const file_whence_llm_v1_llm_proto_rawDesc = "" +
 	"\n" +
 	"media_type\x18\x02 \x01(\tR\tmediaType\"#\n" +
 	"\tEmbedding\x12\x16\n" +
-	"\x06values\x18\x01 \x03(\x02R\x06values\"\xea\x04\n" +
+	"\x06values\x18\x01 \x03(\x02R\x06values\"\xa1\x05\n" +
 	"\n" +
 	"WorkerInfo\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x14\n" +
@@ -1937,7 +1955,10 @@ const file_whence_llm_v1_llm_proto_rawDesc = "" +
 	"\tkv_events\x18\f \x01(\bR\bkvEvents\x12'\n" +
 	"\x04role\x18\x13 \x01(\x0e2\x13.whence.llm.v1.RoleR\x04role\x12\x18\n" +
 	"\aproblem\x18\x14 \x01(\tR\aproblem\x12\x16\n" +
-	"\x06server\x18\x15 \x01(\tR\x06serverJ\x04\b\r\x10\x0eJ\x04\b\x0f\x10\x10J\x04\b\x10\x10\x11\"\xf2\x02\n" +
+	"\x06server\x18\x15 \x01(\tR\x06server\x12\x16\n" +
+	"\x06scores\x18\x16 \x01(\bR\x06scores\x12\x1d\n" +
+	"\n" +
+	"pools_only\x18\x17 \x01(\bR\tpoolsOnlyJ\x04\b\r\x10\x0eJ\x04\b\x0f\x10\x10J\x04\b\x10\x10\x11\"\xf2\x02\n" +
 	"\fCapabilities\x12+\n" +
 	"\x06prompt\x18\x01 \x01(\x0e2\x13.whence.llm.v1.FormR\x06prompt\x12+\n" +
 	"\x06answer\x18\x02 \x01(\x0e2\x13.whence.llm.v1.FormR\x06answer\x12\x1a\n" +

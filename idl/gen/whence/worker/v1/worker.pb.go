@@ -852,12 +852,15 @@ type EmbedRequest struct {
 	StreamId string `protobuf:"bytes,1,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
 	// The worker's model; empty for the model that it serves.
 	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
-	// At least one, at most 2048.
+	// At least one, at most 2048, unless there are texts.
 	Inputs []*TokenIds `protobuf:"bytes,3,rep,name=inputs,proto3" json:"inputs,omitempty"`
 	// The length of each vector, if the model offers several.
 	Dimensions *uint32 `protobuf:"varint,4,opt,name=dimensions,proto3,oneof" json:"dimensions,omitempty"`
 	// The stream's share of a busy worker.
-	Claim         *v1.Claim `protobuf:"bytes,14,opt,name=claim,proto3" json:"claim,omitempty"`
+	Claim *v1.Claim `protobuf:"bytes,14,opt,name=claim,proto3" json:"claim,omitempty"`
+	// The inputs, instead of token ids, for a worker whose Capabilities.prompt is FORM_CONVERSATION: its
+	// server tokenizes them.
+	Texts         []string `protobuf:"bytes,15,rep,name=texts,proto3" json:"texts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -923,6 +926,13 @@ func (x *EmbedRequest) GetDimensions() uint32 {
 func (x *EmbedRequest) GetClaim() *v1.Claim {
 	if x != nil {
 		return x.Claim
+	}
+	return nil
+}
+
+func (x *EmbedRequest) GetTexts() []string {
+	if x != nil {
+		return x.Texts
 	}
 	return nil
 }
@@ -1037,6 +1047,154 @@ func (x *EmbedResponse) GetEnd() *v1.End {
 	return nil
 }
 
+// ScoreRequest asks how relevant documents are to queries, as a cross-encoder or the vectors of an
+// embedding model tell.
+type ScoreRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 128 of A-Z a-z 0-9 . _ : -, unique among live streams; the worker makes one if it is
+	// empty.
+	StreamId string `protobuf:"bytes,1,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
+	// The worker's model; empty for the model that it serves.
+	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
+	// One for all documents, or one for each; none of them empty.
+	Queries []string `protobuf:"bytes,3,rep,name=queries,proto3" json:"queries,omitempty"`
+	// At least one, at most 2048, none of them empty.
+	Documents []string `protobuf:"bytes,4,rep,name=documents,proto3" json:"documents,omitempty"`
+	// The stream's share of a busy worker.
+	Claim         *v1.Claim `protobuf:"bytes,14,opt,name=claim,proto3" json:"claim,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ScoreRequest) Reset() {
+	*x = ScoreRequest{}
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScoreRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScoreRequest) ProtoMessage() {}
+
+func (x *ScoreRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScoreRequest.ProtoReflect.Descriptor instead.
+func (*ScoreRequest) Descriptor() ([]byte, []int) {
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ScoreRequest) GetStreamId() string {
+	if x != nil {
+		return x.StreamId
+	}
+	return ""
+}
+
+func (x *ScoreRequest) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *ScoreRequest) GetQueries() []string {
+	if x != nil {
+		return x.Queries
+	}
+	return nil
+}
+
+func (x *ScoreRequest) GetDocuments() []string {
+	if x != nil {
+		return x.Documents
+	}
+	return nil
+}
+
+func (x *ScoreRequest) GetClaim() *v1.Claim {
+	if x != nil {
+		return x.Claim
+	}
+	return nil
+}
+
+// ScoreResponse is the whole answer.
+type ScoreResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each document, in their order; the higher, the more relevant. The scale is the model's.
+	Scores []float32 `protobuf:"fixed32,1,rep,packed,name=scores,proto3" json:"scores,omitempty"`
+	// The model that made the scores.
+	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
+	// How the stream ended, and the tokens used.
+	End           *v1.End `protobuf:"bytes,3,opt,name=end,proto3" json:"end,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ScoreResponse) Reset() {
+	*x = ScoreResponse{}
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScoreResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScoreResponse) ProtoMessage() {}
+
+func (x *ScoreResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScoreResponse.ProtoReflect.Descriptor instead.
+func (*ScoreResponse) Descriptor() ([]byte, []int) {
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ScoreResponse) GetScores() []float32 {
+	if x != nil {
+		return x.Scores
+	}
+	return nil
+}
+
+func (x *ScoreResponse) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *ScoreResponse) GetEnd() *v1.End {
+	if x != nil {
+		return x.End
+	}
+	return nil
+}
+
 // InfoRequest asks for everything.
 type InfoRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1046,7 +1204,7 @@ type InfoRequest struct {
 
 func (x *InfoRequest) Reset() {
 	*x = InfoRequest{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[12]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1058,7 +1216,7 @@ func (x *InfoRequest) String() string {
 func (*InfoRequest) ProtoMessage() {}
 
 func (x *InfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[12]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1071,7 +1229,7 @@ func (x *InfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoRequest.ProtoReflect.Descriptor instead.
 func (*InfoRequest) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{12}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{14}
 }
 
 // StopRequest names a stream.
@@ -1085,7 +1243,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1097,7 +1255,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1110,7 +1268,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{13}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StopRequest) GetStream() *v11.StopStreamRequest {
@@ -1131,7 +1289,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1143,7 +1301,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1156,7 +1314,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{14}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StopResponse) GetStream() *v11.StopStreamResponse {
@@ -1175,7 +1333,7 @@ type KVEventsRequest struct {
 
 func (x *KVEventsRequest) Reset() {
 	*x = KVEventsRequest{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[15]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1187,7 +1345,7 @@ func (x *KVEventsRequest) String() string {
 func (*KVEventsRequest) ProtoMessage() {}
 
 func (x *KVEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[15]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1200,7 +1358,7 @@ func (x *KVEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KVEventsRequest.ProtoReflect.Descriptor instead.
 func (*KVEventsRequest) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{15}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{17}
 }
 
 // KVEventsResponse is a change of the KV cache. A block's name is its chained hash, the same on all
@@ -1223,7 +1381,7 @@ type KVEventsResponse struct {
 
 func (x *KVEventsResponse) Reset() {
 	*x = KVEventsResponse{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[16]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1235,7 +1393,7 @@ func (x *KVEventsResponse) String() string {
 func (*KVEventsResponse) ProtoMessage() {}
 
 func (x *KVEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[16]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1248,7 +1406,7 @@ func (x *KVEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KVEventsResponse.ProtoReflect.Descriptor instead.
 func (*KVEventsResponse) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{16}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *KVEventsResponse) GetSequence() uint64 {
@@ -1344,7 +1502,7 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\x03end\x18\x03 \x01(\v2\x12.whence.llm.v1.EndH\x00R\x03end\x128\n" +
 	"\bhandover\x18\x04 \x01(\v2\x1a.whence.worker.v1.HandoverH\x00R\bhandover\x128\n" +
 	"\x06prompt\x18\x05 \x01(\v2 .whence.worker.v1.PromptLogprobsR\x06promptB\t\n" +
-	"\amessage\"\xdb\x01\n" +
+	"\amessage\"\xf1\x01\n" +
 	"\fEmbedRequest\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x122\n" +
@@ -1352,7 +1510,8 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\n" +
 	"dimensions\x18\x04 \x01(\rH\x00R\n" +
 	"dimensions\x88\x01\x01\x12*\n" +
-	"\x05claim\x18\x0e \x01(\v2\x14.whence.llm.v1.ClaimR\x05claimB\r\n" +
+	"\x05claim\x18\x0e \x01(\v2\x14.whence.llm.v1.ClaimR\x05claim\x12\x14\n" +
+	"\x05texts\x18\x0f \x03(\tR\x05textsB\r\n" +
 	"\v_dimensionsJ\x04\b\x05\x10\x0e\"\x1c\n" +
 	"\bTokenIds\x12\x10\n" +
 	"\x03ids\x18\x01 \x03(\rR\x03ids\"\x85\x01\n" +
@@ -1360,6 +1519,16 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\n" +
 	"embeddings\x18\x01 \x03(\v2\x18.whence.llm.v1.EmbeddingR\n" +
 	"embeddings\x12\x14\n" +
+	"\x05model\x18\x02 \x01(\tR\x05model\x12$\n" +
+	"\x03end\x18\x03 \x01(\v2\x12.whence.llm.v1.EndR\x03end\"\xab\x01\n" +
+	"\fScoreRequest\x12\x1b\n" +
+	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
+	"\x05model\x18\x02 \x01(\tR\x05model\x12\x18\n" +
+	"\aqueries\x18\x03 \x03(\tR\aqueries\x12\x1c\n" +
+	"\tdocuments\x18\x04 \x03(\tR\tdocuments\x12*\n" +
+	"\x05claim\x18\x0e \x01(\v2\x14.whence.llm.v1.ClaimR\x05claimJ\x04\b\x05\x10\x0e\"c\n" +
+	"\rScoreResponse\x12\x16\n" +
+	"\x06scores\x18\x01 \x03(\x02R\x06scores\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12$\n" +
 	"\x03end\x18\x03 \x01(\v2\x12.whence.llm.v1.EndR\x03end\"\r\n" +
 	"\vInfoRequest\"J\n" +
@@ -1372,10 +1541,11 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x14\n" +
 	"\x05reset\x18\x02 \x01(\bR\x05reset\x12\x18\n" +
 	"\aremoved\x18\x03 \x03(\x06R\aremoved\x12\x16\n" +
-	"\x06stored\x18\x04 \x03(\x06R\x06stored2\x87\x03\n" +
+	"\x06stored\x18\x04 \x03(\x06R\x06stored2\xd1\x03\n" +
 	"\x06Worker\x12U\n" +
 	"\bGenerate\x12!.whence.worker.v1.GenerateRequest\x1a\".whence.worker.v1.GenerateResponse(\x010\x01\x12H\n" +
-	"\x05Embed\x12\x1e.whence.worker.v1.EmbedRequest\x1a\x1f.whence.worker.v1.EmbedResponse\x12@\n" +
+	"\x05Embed\x12\x1e.whence.worker.v1.EmbedRequest\x1a\x1f.whence.worker.v1.EmbedResponse\x12H\n" +
+	"\x05Score\x12\x1e.whence.worker.v1.ScoreRequest\x1a\x1f.whence.worker.v1.ScoreResponse\x12@\n" +
 	"\x04Info\x12\x1d.whence.worker.v1.InfoRequest\x1a\x19.whence.llm.v1.WorkerInfo\x12E\n" +
 	"\x04Stop\x12\x1d.whence.worker.v1.StopRequest\x1a\x1e.whence.worker.v1.StopResponse\x12S\n" +
 	"\bKVEvents\x12!.whence.worker.v1.KVEventsRequest\x1a\".whence.worker.v1.KVEventsResponse0\x01B@Z>github.com/whence-dev/whence/idl/gen/whence/worker/v1;workerv1b\x06proto3"
@@ -1392,7 +1562,7 @@ func file_whence_worker_v1_worker_proto_rawDescGZIP() []byte {
 	return file_whence_worker_v1_worker_proto_rawDescData
 }
 
-var file_whence_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_whence_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_whence_worker_v1_worker_proto_goTypes = []any{
 	(*TokenRequest)(nil),           // 0: whence.worker.v1.TokenRequest
 	(*KVTransfer)(nil),             // 1: whence.worker.v1.KVTransfer
@@ -1406,57 +1576,63 @@ var file_whence_worker_v1_worker_proto_goTypes = []any{
 	(*EmbedRequest)(nil),           // 9: whence.worker.v1.EmbedRequest
 	(*TokenIds)(nil),               // 10: whence.worker.v1.TokenIds
 	(*EmbedResponse)(nil),          // 11: whence.worker.v1.EmbedResponse
-	(*InfoRequest)(nil),            // 12: whence.worker.v1.InfoRequest
-	(*StopRequest)(nil),            // 13: whence.worker.v1.StopRequest
-	(*StopResponse)(nil),           // 14: whence.worker.v1.StopResponse
-	(*KVEventsRequest)(nil),        // 15: whence.worker.v1.KVEventsRequest
-	(*KVEventsResponse)(nil),       // 16: whence.worker.v1.KVEventsResponse
-	(*v1.Sampling)(nil),            // 17: whence.llm.v1.Sampling
-	(*v1.Claim)(nil),               // 18: whence.llm.v1.Claim
-	(*v1.Image)(nil),               // 19: whence.llm.v1.Image
-	(*v11.Stop)(nil),               // 20: whence.stream.v1.Stop
-	(*v1.Started)(nil),             // 21: whence.llm.v1.Started
-	(*v1.End)(nil),                 // 22: whence.llm.v1.End
-	(*v1.Embedding)(nil),           // 23: whence.llm.v1.Embedding
-	(*v11.StopStreamRequest)(nil),  // 24: whence.stream.v1.StopStreamRequest
-	(*v11.StopStreamResponse)(nil), // 25: whence.stream.v1.StopStreamResponse
-	(*v1.WorkerInfo)(nil),          // 26: whence.llm.v1.WorkerInfo
+	(*ScoreRequest)(nil),           // 12: whence.worker.v1.ScoreRequest
+	(*ScoreResponse)(nil),          // 13: whence.worker.v1.ScoreResponse
+	(*InfoRequest)(nil),            // 14: whence.worker.v1.InfoRequest
+	(*StopRequest)(nil),            // 15: whence.worker.v1.StopRequest
+	(*StopResponse)(nil),           // 16: whence.worker.v1.StopResponse
+	(*KVEventsRequest)(nil),        // 17: whence.worker.v1.KVEventsRequest
+	(*KVEventsResponse)(nil),       // 18: whence.worker.v1.KVEventsResponse
+	(*v1.Sampling)(nil),            // 19: whence.llm.v1.Sampling
+	(*v1.Claim)(nil),               // 20: whence.llm.v1.Claim
+	(*v1.Image)(nil),               // 21: whence.llm.v1.Image
+	(*v11.Stop)(nil),               // 22: whence.stream.v1.Stop
+	(*v1.Started)(nil),             // 23: whence.llm.v1.Started
+	(*v1.End)(nil),                 // 24: whence.llm.v1.End
+	(*v1.Embedding)(nil),           // 25: whence.llm.v1.Embedding
+	(*v11.StopStreamRequest)(nil),  // 26: whence.stream.v1.StopStreamRequest
+	(*v11.StopStreamResponse)(nil), // 27: whence.stream.v1.StopStreamResponse
+	(*v1.WorkerInfo)(nil),          // 28: whence.llm.v1.WorkerInfo
 }
 var file_whence_worker_v1_worker_proto_depIdxs = []int32{
-	17, // 0: whence.worker.v1.TokenRequest.sampling:type_name -> whence.llm.v1.Sampling
-	18, // 1: whence.worker.v1.TokenRequest.claim:type_name -> whence.llm.v1.Claim
+	19, // 0: whence.worker.v1.TokenRequest.sampling:type_name -> whence.llm.v1.Sampling
+	20, // 1: whence.worker.v1.TokenRequest.claim:type_name -> whence.llm.v1.Claim
 	1,  // 2: whence.worker.v1.TokenRequest.kv_transfer:type_name -> whence.worker.v1.KVTransfer
-	19, // 3: whence.worker.v1.TokenRequest.images:type_name -> whence.llm.v1.Image
+	21, // 3: whence.worker.v1.TokenRequest.images:type_name -> whence.llm.v1.Image
 	0,  // 4: whence.worker.v1.GenerateRequest.tokens:type_name -> whence.worker.v1.TokenRequest
-	20, // 5: whence.worker.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
+	22, // 5: whence.worker.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
 	5,  // 6: whence.worker.v1.Tokens.written:type_name -> whence.worker.v1.Written
 	6,  // 7: whence.worker.v1.Written.calls:type_name -> whence.worker.v1.CallPiece
-	21, // 8: whence.worker.v1.GenerateResponse.started:type_name -> whence.llm.v1.Started
+	23, // 8: whence.worker.v1.GenerateResponse.started:type_name -> whence.llm.v1.Started
 	4,  // 9: whence.worker.v1.GenerateResponse.tokens:type_name -> whence.worker.v1.Tokens
-	22, // 10: whence.worker.v1.GenerateResponse.end:type_name -> whence.llm.v1.End
+	24, // 10: whence.worker.v1.GenerateResponse.end:type_name -> whence.llm.v1.End
 	2,  // 11: whence.worker.v1.GenerateResponse.handover:type_name -> whence.worker.v1.Handover
 	7,  // 12: whence.worker.v1.GenerateResponse.prompt:type_name -> whence.worker.v1.PromptLogprobs
 	10, // 13: whence.worker.v1.EmbedRequest.inputs:type_name -> whence.worker.v1.TokenIds
-	18, // 14: whence.worker.v1.EmbedRequest.claim:type_name -> whence.llm.v1.Claim
-	23, // 15: whence.worker.v1.EmbedResponse.embeddings:type_name -> whence.llm.v1.Embedding
-	22, // 16: whence.worker.v1.EmbedResponse.end:type_name -> whence.llm.v1.End
-	24, // 17: whence.worker.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
-	25, // 18: whence.worker.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
-	3,  // 19: whence.worker.v1.Worker.Generate:input_type -> whence.worker.v1.GenerateRequest
-	9,  // 20: whence.worker.v1.Worker.Embed:input_type -> whence.worker.v1.EmbedRequest
-	12, // 21: whence.worker.v1.Worker.Info:input_type -> whence.worker.v1.InfoRequest
-	13, // 22: whence.worker.v1.Worker.Stop:input_type -> whence.worker.v1.StopRequest
-	15, // 23: whence.worker.v1.Worker.KVEvents:input_type -> whence.worker.v1.KVEventsRequest
-	8,  // 24: whence.worker.v1.Worker.Generate:output_type -> whence.worker.v1.GenerateResponse
-	11, // 25: whence.worker.v1.Worker.Embed:output_type -> whence.worker.v1.EmbedResponse
-	26, // 26: whence.worker.v1.Worker.Info:output_type -> whence.llm.v1.WorkerInfo
-	14, // 27: whence.worker.v1.Worker.Stop:output_type -> whence.worker.v1.StopResponse
-	16, // 28: whence.worker.v1.Worker.KVEvents:output_type -> whence.worker.v1.KVEventsResponse
-	24, // [24:29] is the sub-list for method output_type
-	19, // [19:24] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	20, // 14: whence.worker.v1.EmbedRequest.claim:type_name -> whence.llm.v1.Claim
+	25, // 15: whence.worker.v1.EmbedResponse.embeddings:type_name -> whence.llm.v1.Embedding
+	24, // 16: whence.worker.v1.EmbedResponse.end:type_name -> whence.llm.v1.End
+	20, // 17: whence.worker.v1.ScoreRequest.claim:type_name -> whence.llm.v1.Claim
+	24, // 18: whence.worker.v1.ScoreResponse.end:type_name -> whence.llm.v1.End
+	26, // 19: whence.worker.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
+	27, // 20: whence.worker.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
+	3,  // 21: whence.worker.v1.Worker.Generate:input_type -> whence.worker.v1.GenerateRequest
+	9,  // 22: whence.worker.v1.Worker.Embed:input_type -> whence.worker.v1.EmbedRequest
+	12, // 23: whence.worker.v1.Worker.Score:input_type -> whence.worker.v1.ScoreRequest
+	14, // 24: whence.worker.v1.Worker.Info:input_type -> whence.worker.v1.InfoRequest
+	15, // 25: whence.worker.v1.Worker.Stop:input_type -> whence.worker.v1.StopRequest
+	17, // 26: whence.worker.v1.Worker.KVEvents:input_type -> whence.worker.v1.KVEventsRequest
+	8,  // 27: whence.worker.v1.Worker.Generate:output_type -> whence.worker.v1.GenerateResponse
+	11, // 28: whence.worker.v1.Worker.Embed:output_type -> whence.worker.v1.EmbedResponse
+	13, // 29: whence.worker.v1.Worker.Score:output_type -> whence.worker.v1.ScoreResponse
+	28, // 30: whence.worker.v1.Worker.Info:output_type -> whence.llm.v1.WorkerInfo
+	16, // 31: whence.worker.v1.Worker.Stop:output_type -> whence.worker.v1.StopResponse
+	18, // 32: whence.worker.v1.Worker.KVEvents:output_type -> whence.worker.v1.KVEventsResponse
+	27, // [27:33] is the sub-list for method output_type
+	21, // [21:27] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_whence_worker_v1_worker_proto_init() }
@@ -1487,7 +1663,7 @@ func file_whence_worker_v1_worker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_whence_worker_v1_worker_proto_rawDesc), len(file_whence_worker_v1_worker_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,6 +24,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	Worker_Generate_FullMethodName = "/whence.worker.v1.Worker/Generate"
 	Worker_Embed_FullMethodName    = "/whence.worker.v1.Worker/Embed"
+	Worker_Score_FullMethodName    = "/whence.worker.v1.Worker/Score"
 	Worker_Info_FullMethodName     = "/whence.worker.v1.Worker/Info"
 	Worker_Stop_FullMethodName     = "/whence.worker.v1.Worker/Stop"
 	Worker_KVEvents_FullMethodName = "/whence.worker.v1.Worker/KVEvents"
@@ -42,6 +43,9 @@ type WorkerClient interface {
 	// Embed computes vectors of token ids, if WorkerInfo.embeds is set. Embed is a stream of one
 	// item, and Stop ends it like any other stream.
 	Embed(ctx context.Context, in *EmbedRequest, opts ...grpc.CallOption) (*EmbedResponse, error)
+	// Score rates how relevant documents are to queries, if WorkerInfo.scores is set. Like Embed, it is
+	// a stream of one item.
+	Score(ctx context.Context, in *ScoreRequest, opts ...grpc.CallOption) (*ScoreResponse, error)
 	// Info returns the description and the load of this worker.
 	Info(ctx context.Context, in *InfoRequest, opts ...grpc.CallOption) (*v1.WorkerInfo, error)
 	// Stop ends a stream from outside of its call.
@@ -77,6 +81,16 @@ func (c *workerClient) Embed(ctx context.Context, in *EmbedRequest, opts ...grpc
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(EmbedResponse)
 	err := c.cc.Invoke(ctx, Worker_Embed_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *workerClient) Score(ctx context.Context, in *ScoreRequest, opts ...grpc.CallOption) (*ScoreResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ScoreResponse)
+	err := c.cc.Invoke(ctx, Worker_Score_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -135,6 +149,9 @@ type WorkerServer interface {
 	// Embed computes vectors of token ids, if WorkerInfo.embeds is set. Embed is a stream of one
 	// item, and Stop ends it like any other stream.
 	Embed(context.Context, *EmbedRequest) (*EmbedResponse, error)
+	// Score rates how relevant documents are to queries, if WorkerInfo.scores is set. Like Embed, it is
+	// a stream of one item.
+	Score(context.Context, *ScoreRequest) (*ScoreResponse, error)
 	// Info returns the description and the load of this worker.
 	Info(context.Context, *InfoRequest) (*v1.WorkerInfo, error)
 	// Stop ends a stream from outside of its call.
@@ -158,6 +175,9 @@ func (UnimplementedWorkerServer) Generate(grpc.BidiStreamingServer[GenerateReque
 }
 func (UnimplementedWorkerServer) Embed(context.Context, *EmbedRequest) (*EmbedResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Embed not implemented")
+}
+func (UnimplementedWorkerServer) Score(context.Context, *ScoreRequest) (*ScoreResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Score not implemented")
 }
 func (UnimplementedWorkerServer) Info(context.Context, *InfoRequest) (*v1.WorkerInfo, error) {
 	return nil, status.Error(codes.Unimplemented, "method Info not implemented")
@@ -210,6 +230,24 @@ func _Worker_Embed_Handler(srv interface{}, ctx context.Context, dec func(interf
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(WorkerServer).Embed(ctx, req.(*EmbedRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Worker_Score_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ScoreRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WorkerServer).Score(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Worker_Score_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WorkerServer).Score(ctx, req.(*ScoreRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -271,6 +309,10 @@ var Worker_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Embed",
 			Handler:    _Worker_Embed_Handler,
+		},
+		{
+			MethodName: "Score",
+			Handler:    _Worker_Score_Handler,
 		},
 		{
 			MethodName: "Info",
