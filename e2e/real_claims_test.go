@@ -309,7 +309,7 @@ func playLeaving(t *testing.T, s *realServer) string {
 // strikes the worker itself. The answer must be the unbroken one, token for token.
 func playMove(t *testing.T, s *realServer, from string, strike func()) string {
 	w := s.pair(t)
-	a := greedy(long, "max_tokens", 300, "ignore_eos", true)
+	a := greedy(long, "max_tokens", 900, "ignore_eos", true) // a fast server would end a shorter one before the strike
 	want := w.openOn(t, from, maps.Clone(a)).completed(t)
 	l := w.openOn(t, from, maps.Clone(a))
 	if strike == nil {

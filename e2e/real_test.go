@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/tier"
 	"github.com/whence-dev/whence/lab"
 )
@@ -322,15 +323,16 @@ func (s *realServer) pair(t *testing.T, more ...string) *whence {
 // openOn opens a stream that a certain worker answers, and returns it after its first text.
 func (w *whence) openOn(t *testing.T, worker string, a ask) *live {
 	t.Helper()
-	for range 100 {
-		l := w.open(t, a).begun(t)
+	var l *live
+	polltest.Eventually(t, worker+" answers a stream", func() bool { // until its next probe, it may seem busy
+		l = w.open(t, a).begun(t)
 		if hops := w.why(t, l.id).Hops; hops[len(hops)-1].Hop == worker {
-			return l
+			return true
 		}
 		l.close()
-	}
-	t.Fatalf("100 streams are not answered by %s", worker)
-	return nil
+		return false
+	})
+	return l
 }
 
 // portOf returns the port of an address.
