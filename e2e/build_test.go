@@ -73,6 +73,21 @@ func buildInto(dir string, flags ...string) error {
 	return lab.Build(context.Background(), "..", dir, flags, ".", apiService, chatService, llmWorker, "e2e/faulty")
 }
 
+// buildEarlier builds the services with built-in faults of the last release, once for all runs.
+var buildEarlier = sync.OnceValues(func() (string, error) {
+	return lab.EarlierRelease(context.Background(), "..", "e2e/faulty")
+})
+
+// earlierBinary returns the path of the command faulty of the last release.
+func earlierBinary(t *testing.T) string {
+	t.Helper()
+	dir, err := buildEarlier()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "faulty")
+}
+
 // variants holds the directories of binDir whose commands tests start, by the tests' names. Others
 // start those of binDir itself.
 var variants sync.Map

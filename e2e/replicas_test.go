@@ -35,11 +35,15 @@ func (s *redisServer) stop(t *testing.T) {
 // replicas starts two api-services that share a Redis.
 func replicas(t *testing.T, pace string, more ...string) (*scene, *redisServer) {
 	t.Helper()
+	return replicasOf(t, flags{api: more, worker: []string{"--pace", pace}})
+}
+
+// replicasOf is replicas with more flags.
+func replicasOf(t *testing.T, f flags) (*scene, *redisServer) {
+	t.Helper()
 	server := startRedis(t)
-	return stage(t, "", t.TempDir(), flags{
-		api:    append([]string{"--redis", server.url, "--token-key", "for tests", "--redis-lease", "3s"}, more...), // 3 s, because processes of tests are short of CPU
-		worker: []string{"--pace", pace},
-	}), server
+	f.api = append([]string{"--redis", server.url, "--token-key", "for tests", "--redis-lease", "3s"}, f.api...) // 3 s, because processes of tests are short of CPU
+	return stage(t, "", t.TempDir(), f), server
 }
 
 func TestStreamIsResumedOnTheOtherReplica(t *testing.T) {

@@ -111,7 +111,11 @@ func freeAddr(t *testing.T) string {
 func (s *scene) start(service, hop, listen string, args ...[]string) {
 	s.t.Helper()
 	all := append([]string{service, "--listen", listen, "--log-json", "--name", hop, "--metrics-listen", "127.0.0.1:0", "--trace-ratio", "1", "--trace-file", s.traceFile(hop)}, slices.Concat(args...)...)
-	s.procs[hop] = start(s.t, "faulty", all...)
+	file := binary(s.t, "faulty")
+	if slices.Contains(s.flags.earlier, hop) {
+		file = earlierBinary(s.t)
+	}
+	s.procs[hop] = startFile(s.t, "faulty", file, all...)
 	s.addrs[hop] = s.procs[hop].listening(s.t)
 }
 
@@ -126,6 +130,7 @@ func (s *scene) open(more ...any) *live {
 		s.t.Fatalf("status %d: %s", resp.StatusCode, readAll(s.t, resp).body)
 	}
 	l := newLive(resp)
+	l.earlier = slices.Contains(s.flags.earlier, api0)
 	s.t.Cleanup(l.close)
 	return l.begun(s.t)
 }

@@ -81,6 +81,7 @@ type flags struct {
 	beside                 bool     // for scenes: both workers run from the beginning, and that worker is chosen first
 	left                   []string // for scenes: the command line of that worker, if beside is set
 	gateway                bool     // for scenes: api-service/0 and chat-service are one process
+	earlier                []string // for scenes: the hops whose processes are of the last release
 }
 
 // A whence is the whole path, running.
