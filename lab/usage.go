@@ -19,7 +19,7 @@ import (
 // Answers waits until an address of the process answers GET /readyz with status 200.
 func (p *Process) Answers(ctx context.Context, addr string) error {
 	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	return p.until(ctx, "/readyz says ok", func() bool {
+	return p.Until(ctx, "/readyz says ok", func() bool {
 		resp, err := client.Get("http://" + addr + "/readyz")
 		if err != nil {
 			return false
@@ -31,7 +31,7 @@ func (p *Process) Answers(ctx context.Context, addr string) error {
 
 // Accepts waits until an address of the process accepts connections.
 func (p *Process) Accepts(ctx context.Context, addr string) error {
-	return p.until(ctx, addr+" accepts connections", func() bool {
+	return p.Until(ctx, addr+" accepts connections", func() bool {
 		conn, err := net.DialTimeout("tcp", addr, time.Second)
 		if err != nil {
 			return false
@@ -41,8 +41,8 @@ func (p *Process) Accepts(ctx context.Context, addr string) error {
 	})
 }
 
-// until waits until ok returns true. It fails early if the process ends.
-func (p *Process) until(ctx context.Context, what string, ok func() bool) error {
+// Until polls ok until it returns true. It fails early if the process ends.
+func (p *Process) Until(ctx context.Context, what string, ok func() bool) error {
 	done := false
 	err := Await(ctx, what, func() bool { done = ok(); return done || p.Ended() })
 	if err == nil && !done {

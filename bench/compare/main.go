@@ -1,7 +1,7 @@
 // Command compare measures the cost of a streamed token on Whence, on other proxies and without a
 // proxy, in one run on one machine.
 //
-//	compare [--quick] [--only SCENARIO] [--against DIR] [--json FILE] [--docs FILE]
+//	compare [--quick] [--only SCENARIO] [--against DIR] [--peers DIR] [--json FILE] [--docs FILE]
 //
 // Run it with scripts/bench compare. Systems take turns within each round, so that a change of the
 // machine affects all of them; each figure is the median of the rounds. The command also runs the
@@ -49,6 +49,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	fs.StringVar(&o.only, "only", "", "`scenarios` to run, separated by commas; a name, or the beginning of names")
 	fs.StringVar(&o.systems, "systems", "", "`systems` to compare, separated by commas, like --only; direct and the Whence of --against are always included")
 	fs.StringVar(&o.against, "against", "", "`directory` of another checkout whose Whence is compared, too")
+	fs.StringVar(&o.peers, "peers", "", "`directory` of peers that scripts/bench compare --peers installs: they are compared in front of a server with OpenAI's API, with scenarios of their own")
 	fs.IntVar(&o.rounds, "rounds", 0, "rounds of each scenario; 0 for five, or three with --quick")
 	fs.DurationVar(&o.window, "window", 0, "duration of the measurement in each round; 0 for five seconds, or half a second with --quick")
 	fs.StringVar(&o.profiles, "profiles", "", "`directory` for CPU profiles of Whence, and for its heap and goroutine profiles in scenarios that measure memory, whose heaps and stacks per stream are printed, too; profiling costs a few percent")
@@ -80,6 +81,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 type options struct {
 	quick                  bool
 	only, systems, against string
+	peers                  string
 	rounds                 int
 	window                 time.Duration
 	json, docs             string
@@ -89,7 +91,9 @@ type options struct {
 // scenarios returns the selected scenarios.
 func (o *options) scenarios() ([]scenario, error) {
 	all := scenarios()
-	if o.quick && o.only == "" {
+	if o.peers != "" {
+		all = peerScenarios()
+	} else if o.quick && o.only == "" {
 		return slices.DeleteFunc(all, func(s scenario) bool { return !slices.Contains(quick, s.name) }), nil
 	}
 	chosen := slices.DeleteFunc(slices.Clone(all), func(s scenario) bool { return !named(o.only, s.name) })

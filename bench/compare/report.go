@@ -22,8 +22,9 @@ type report struct {
 	Date    time.Time         `json:"date"`
 	Rounds  int               `json:"rounds"`
 	Window  time.Duration     `json:"window"`
-	LeftOut map[string]string `json:"left_out"` // systems that did not start, with the reason
-	Says    map[string]string `json:"says"`     // descriptions of the scenarios
+	LeftOut map[string]string `json:"left_out"`        // systems that did not start, with the reason
+	Peers   map[string]string `json:"peers,omitempty"` // releases of peers; nil without --peers
+	Says    map[string]string `json:"says"`            // descriptions of the scenarios
 	Rows    []row             `json:"rows"`
 	Cells   []*cell           `json:"cells"`
 }
@@ -37,6 +38,9 @@ func (b *bench) newReport() *report {
 	var err error
 	if r.Commit, err = command("", "git", "describe", "--always", "--dirty", "--abbrev=12"); err != nil {
 		r.Commit = "unknown" // not a git checkout
+	}
+	if b.options.peers != "" {
+		r.Peers = b.releases()
 	}
 	return r
 }
@@ -79,7 +83,10 @@ func (r *report) finish(chosen []scenario) {
 
 // publish prints the tables and writes the files.
 func (r *report) publish(o *options, out io.Writer) error {
-	text := r.markdown()
+	text, section, picture := r.markdown(), "compare", "![CPU of each system, divided by nginx's](../images/performance.svg)\n\n"
+	if r.Peers != nil {
+		text, section, picture = r.peerTables(), "peers", ""
+	}
 	if _, err := io.WriteString(out, text); err != nil {
 		return err
 	}
@@ -95,7 +102,7 @@ func (r *report) publish(o *options, out io.Writer) error {
 	if o.docs == "" {
 		return nil
 	}
-	return page.Replace(o.docs, "compare", "\n![CPU of each system, divided by nginx's](../images/performance.svg)\n\n"+text+"\n")
+	return page.Replace(o.docs, section, "\n"+picture+text+"\n")
 }
 
 // A column of a table.
@@ -105,16 +112,23 @@ type column struct {
 	unit float64 // divisor of the figures
 }
 
-// markdown returns the tables.
-func (r *report) markdown() string {
+// head returns what the tables of a run are of: the machine, the commit, and what was left out.
+func (r *report) head() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Machine: %s; load average before the run %s. Commit %s, %s.\n", r.Machine, r.Load, r.Commit, r.Date.Format("2 January 2006, 15:04 MST"))
 	fmt.Fprintf(&b, "Each figure is the median of %d interleaved rounds of %v, with the minimum and the maximum.\n", r.Rounds, r.Window)
-	b.WriteString("Where streams have no end, all clients leave at once after the measurement, and the stop figures are those of that leave.\n")
 	for _, name := range slices.Sorted(maps.Keys(r.LeftOut)) {
 		reason, _, _ := strings.Cut(r.LeftOut[name], "\n")
 		fmt.Fprintf(&b, "\nLeft out: %s (%s).\n", name, reason)
 	}
+	return b.String()
+}
+
+// markdown returns the tables.
+func (r *report) markdown() string {
+	var b strings.Builder
+	b.WriteString(r.head())
+	b.WriteString("\nWhere streams have no end, all clients leave at once after the measurement, and the stop figures are those of that leave.\n")
 	for i, one := range r.Rows {
 		if i == 0 || r.Rows[i-1].Scenario != one.Scenario {
 			end := i

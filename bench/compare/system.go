@@ -20,23 +20,27 @@ type system struct {
 
 // Names of systems that are chosen, or that figures are compared with.
 const (
-	directName = "direct"
-	nginxName  = "nginx"
-	whenceName = "Whence over gRPC"
-	linksName  = "Whence over links"
-	joinedName = "Whence in one process"
-	beforeName = "Whence before OpenAI's API" // gateway, and a worker on the engine's HTTP interface
-	otherName  = "Whence of --against"
+	directName  = "direct"
+	nginxName   = "nginx"
+	haproxyName = "HAProxy"
+	whenceName  = "Whence over gRPC"
+	linksName   = "Whence over links"
+	joinedName  = "Whence in one process"
+	beforeName  = "Whence before OpenAI's API" // gateway, and a worker on the engine's HTTP interface
+	otherName   = "Whence of --against"
 	// otherBeforeName is beforeName of the other checkout.
 	otherBeforeName = beforeName + " of --against"
 )
 
 // systems returns the compared systems, in the order of the tables.
 func (b *bench) systems() []system {
+	if b.options.peers != "" {
+		return b.peers()
+	}
 	all := []system{
 		{directName, func(b *bench) (*deployment, error) { return &deployment{addr: b.engine.sse}, nil }},
 		{nginxName, startNginx},
-		{"HAProxy", startHAProxy},
+		{haproxyName, startHAProxy},
 		{"grpc-go relay", startRelay},
 		{whenceName, func(b *bench) (*deployment, error) { return startWhence(b, b.bin, "--link=false") }},
 		{linksName, func(b *bench) (*deployment, error) { return startWhence(b, b.bin) }},

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -225,14 +224,21 @@ func (c *conn) event(line []byte, intended time.Time) error {
 	return nil
 }
 
+// Path is the path of requests.
+const Path = "/v1/chat/completions"
+
+// Body returns the body of a request for the stream with a number.
+func Body(id uint64, req Request) string {
+	return fmt.Sprintf(`{"model":"%s","stream":true,"ignore_eos":true,"seed":%d,"max_tokens":%d,"messages":[{"role":"user","content":"%s"}]}`, paced.Model, id, req.Tokens, req.Prompt)
+}
+
 // appendRequest appends an HTTP request.
 func appendRequest(b []byte, host string, id uint64, req Request) []byte {
-	var body strings.Builder
-	fmt.Fprintf(&body, `{"model":"%s","stream":true,"ignore_eos":true,"seed":%d,"max_tokens":%d,"messages":[{"role":"user","content":"%s"}]}`, paced.Model, id, req.Tokens, req.Prompt)
-	b = append(b, "POST /v1/chat/completions HTTP/1.1\r\nHost: "...)
+	body := Body(id, req)
+	b = append(b, "POST "+Path+" HTTP/1.1\r\nHost: "...)
 	b = append(b, host...)
 	b = append(b, "\r\nContent-Type: application/json\r\nContent-Length: "...)
-	b = strconv.AppendInt(b, int64(body.Len()), 10)
+	b = strconv.AppendInt(b, int64(len(body)), 10)
 	b = append(b, "\r\n\r\n"...)
-	return append(b, body.String()...)
+	return append(b, body...)
 }

@@ -45,6 +45,7 @@ func (e *Engine) Handler() http.Handler {
 		_, _ = fmt.Fprintf(w, `{"object":"list","data":[{"id":%q,"object":"model","owned_by":"vllm","max_model_len":%d}]}`, Model, ContextLength)
 	})
 	mux.HandleFunc("GET /readyz", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("GET /health", func(http.ResponseWriter, *http.Request) {}) // routers of vLLM servers probe it
 	mux.HandleFunc("PUT /pace", func(w http.ResponseWriter, r *http.Request) {
 		var p Pace
 		if err := json.NewDecoder(r.Body).Decode(&p); err != nil {

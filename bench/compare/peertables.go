@@ -1,0 +1,111 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+)
+
+// A measure is a figure by which peers are compared. Less is better.
+type measure struct {
+	head     string
+	scenario string
+	unit     string
+	size     float64 // of the unit
+	of       func(*cell) float64
+}
+
+var measures = []measure{
+	{"CPU per token, 40 streams", "40 streams", "µs", 1, func(c *cell) float64 { return c.cost(perToken) }},
+	{"CPU per short request", "short saturated", "µs", 1, func(c *cell) float64 { return c.cost(perRequest) }},
+	{"20 leave: stop p50", "20 leave", "ms", milli, func(c *cell) float64 { return own(c.Stop, p50) }},
+	{"p99", "20 leave", "ms", milli, func(c *cell) float64 { return own(c.Stop, p99) }},
+	{"100 leave: stop p50", "100 leave", "ms", milli, func(c *cell) float64 { return own(c.Stop, p50) }},
+	{"p99", "100 leave", "ms", milli, func(c *cell) float64 { return own(c.Stop, p99) }},
+	{"memory per stream", "400 open", "KiB", kibi, func(c *cell) float64 { return c.Memory }},
+}
+
+// values returns the values of a system by round, or NaN for rounds without one.
+func (m *measure) values(r *report, system string) []float64 {
+	all := slices.Repeat([]float64{math.NaN()}, r.Rounds)
+	for _, c := range r.Cells {
+		if c.Scenario == m.scenario && c.System == system {
+			all[c.Round] = m.of(c)
+		}
+	}
+	return all
+}
+
+// peerTables returns the table of the figures, and that of Whence's figures divided by the peers' in
+// the same rounds.
+func (r *report) peerTables() string {
+	var names []string
+	failed := map[string]int64{}
+	for _, c := range r.Cells {
+		if !slices.Contains(names, c.System) {
+			names = append(names, c.System)
+		}
+		failed[c.System] += c.Failed
+	}
+	var b strings.Builder
+	b.WriteString(r.head())
+	b.WriteString("\n| |")
+	for _, m := range measures {
+		fmt.Fprintf(&b, " %s, %s |", m.head, m.unit)
+	}
+	rule := "\n|---|" + strings.Repeat("--:|", len(measures)) + "\n"
+	b.WriteString(rule)
+	for _, name := range names {
+		fmt.Fprintf(&b, "| %s |", strings.TrimSpace(name+" "+r.Peers[name]))
+		for _, m := range measures {
+			fmt.Fprintf(&b, " %s |", figureOf(m.values(r, name)).text(m.size))
+		}
+		b.WriteString("\n")
+	}
+	if !slices.Contains(names, serveName) {
+		return b.String()
+	}
+	fmt.Fprintf(&b, "\n%s, divided by each peer in the same round. Above 1, in bold, Whence loses.\n\n| |", serveName)
+	for _, m := range measures {
+		fmt.Fprintf(&b, " %s |", m.head)
+	}
+	b.WriteString(rule)
+	for _, name := range names {
+		if name == serveName || name == twoName {
+			continue
+		}
+		fmt.Fprintf(&b, "| of %s's |", name)
+		for _, m := range measures {
+			fmt.Fprintf(&b, " %s |", loses(m.ratio(r, serveName, name)))
+		}
+		b.WriteString("\n")
+	}
+	for _, name := range slices.Sorted(maps.Keys(failed)) {
+		if failed[name] > 0 {
+			fmt.Fprintf(&b, "\n%s: %d streams failed.\n", name, failed[name])
+		}
+	}
+	for _, s := range slices.Sorted(maps.Keys(r.Says)) {
+		r.problems(&b, s)
+	}
+	return b.String()
+}
+
+// ratio returns the figure of a system divided by that of another one, of the same rounds.
+func (m *measure) ratio(r *report, system, of string) figure {
+	values, divisors := m.values(r, system), m.values(r, of)
+	for i := range values {
+		values[i] = per(values[i], divisors[i])
+	}
+	return figureOf(values)
+}
+
+// loses returns the text of a ratio.
+func loses(f figure) string {
+	if f.Median > 1 {
+		return "**" + f.text(1) + "**"
+	}
+	return f.text(1)
+}
