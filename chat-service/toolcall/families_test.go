@@ -11,6 +11,7 @@ var tagTranscripts = []transcript{
 	{Hermes, "<tool_call>\n{\"name\": \"f\", \"arguments\": \"{\\\"city\\\": \\\"Z\\\\u00fcrich \\\\\\\"x\\\\\\\"\\\"}\"}\n</tool_call>", answer{calls: calls("f", `{"city": "Z\u00fcrich \"x\""}`)}},
 	{Hermes, "<tool_call>\n{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": \\\"\\ud83d\\ude00\\\"}\"}\n</tool_call>", answer{calls: calls("f", `{"a": "😀"}`)}},
 	{Hermes, "<tool_call>\n{\"name\": \"f\", \"arguments\": null}\n</tool_call>", answer{calls: calls("f", "{}")}},
+	{Hermes, "<tool_call>\n{\"name\": \"functions.f\", \"arguments\": {\"a\": 1}}\n</tool_call>", answer{calls: calls("f", `{"a": 1}`)}},
 	{Hermes, "<tool_call>\n{\"name\": \"f\", \"arguments\": \"\"}\n</tool_call>", answer{calls: calls("f", "{}")}},
 	{Hermes, "<tool_call>\n{\"name\": \"f\", \"arguments\": \"null\"}\n</tool_call>", answer{calls: calls("f", "{}")}},
 	{Hermes, "<tool_call>\n{\"name\": \"f\", \"arguments\": \"Paris\"}\n</tool_call>", answer{text: "<tool_call>\n{\"name\": \"f\", \"arguments\": \"Paris\"}\n</tool_call>"}},

@@ -65,6 +65,7 @@ var transcripts = []transcript{
 	// Python's calls.
 	{LFM, "<|tool_call_start|>[get_weather(city=\"Paris\", days=2, deep=True), f()]<|tool_call_end|>", answer{calls: calls("get_weather", `{"city": "Paris", "days": 2, "deep": true}`, "f", "{}")}},
 	{LFM, "I check.<|tool_call_start|>[f(s='it\\'s', a=None, b=['x', (1, -2.5)], c={'k': {\"q\": False}}, o=7)]<|tool_call_end|>Checked.", answer{text: "I check.Checked.", calls: calls("f", `{"s": "it's", "a": null, "b": ["x", [1, -2.5]], "c": {"k": {"q": false}}, "o": "7"}`)}},
+	{LFM, "<|tool_call_start|>[f(s=None, text='None')]<|tool_call_end|>", answer{calls: calls("f", `{"s": null, "text": "None"}`)}},
 	{LFM, "<|tool_call_start|>[f(command='sed -n '1,9p' f.py', text=\"He said \"yes, and\" left\")]<|tool_call_end|>", answer{calls: calls("f", `{"command": "sed -n '1,9p' f.py", "text": "He said \"yes, and\" left"}`)}},
 	{LFM, "<|tool_call_start|>[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}]<|tool_call_end|>", answer{calls: calls("get_weather", `{"city": "Paris"}`)}},
 	{LFM, "<|tool_call_start|>[f({\"a\": [1]}), f(a=[1)]<|tool_call_end|>", answer{calls: calls("f", `{"a": [1]}`, "f", `{"a": [1]}`)}},

@@ -296,9 +296,8 @@ func (l *literal) constant(word string) string {
 	if len(l.open) == 1 && l.top().separator != 0 && l.takes != nil {
 		takes = l.takes(l.key)
 	}
-	null := word == "None" || word == "null"
 	switch {
-	case null && takes != TextValue:
+	case word == "None", word == "null" && takes != TextValue:
 		return "null"
 	case takes == TextValue || takes == TextOrNull:
 	case word == "True" || word == "true":

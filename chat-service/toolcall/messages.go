@@ -29,7 +29,7 @@ func (m *messages) begin(p *Parser) bool {
 	case there:
 		p.state = m.header
 	default:
-		p.state = m.body(Text)
+		p.state = m.body(Text, false)
 	}
 	return true
 }
@@ -44,14 +44,14 @@ func (m *messages) header(p *Parser) bool {
 		p.buf = p.buf[len(header)+len(messageBody):]
 		kind, reads := m.address(p, header)
 		if p.state = reads; reads == nil {
-			p.state = m.body(kind)
+			p.state = m.body(kind, true)
 		}
 	case differs:
 		if p.last && m.begun(p.buf) {
 			p.buf = "" // the answer was cut off inside the header, which is not text
 			return false
 		}
-		p.state = m.body(Text)
+		p.state = m.body(Text, false)
 		if which, w := p.oneOf(m.ends); w == there { // the body would end at it immediately
 			p.buf = p.buf[len(m.ends[which]):]
 		}
@@ -65,11 +65,23 @@ func (m *messages) begun(s string) bool {
 	return len(s) <= maxHead && (begins("assistant") || slices.ContainsFunc(m.begins, begins))
 }
 
-// body reads a message. A header follows between two messages.
-func (m *messages) body(kind Kind) state {
+// body reads a message, which has a header or is the rest of an answer without one. A header follows
+// between two messages.
+func (m *messages) body(kind Kind, headed bool) state {
+	begun := !headed
 	return func(p *Parser) bool {
 		at, which := marker.Find(p.buf, p.last, m.ends...)
-		switch body := p.buf[:at]; {
+		body := p.buf[:at]
+		if body != "" && !begun && kind != Arguments {
+			begun = true
+			if p.spoke[kind] { // a line of its own
+				body = "\n" + body
+			}
+		}
+		if body != "" && kind != Arguments {
+			p.spoke[kind] = true
+		}
+		switch {
 		case body == "":
 		case kind == Text:
 			p.text(body)

@@ -48,9 +48,9 @@ func (n *nest) read(b byte) bool {
 // are ignored, and both may be members of "function". Arguments may also be the text of an object, or
 // null, which is an empty object.
 type object struct {
-	known     func(string) bool
-	keyed     bool // the tool's name may be the key of its arguments
-	announced bool // the parser has emitted Begin
+	tool      func(name string) string // as in Parser
+	keyed     bool                     // the tool's name may be the key of its arguments
+	announced bool                     // the parser has emitted Begin
 
 	at     place
 	member string
@@ -247,14 +247,14 @@ func (o *object) quoted(b byte) progress {
 	}
 	switch {
 	case o.at == inKey:
-		if o.at, o.member = atColon, text; o.keyed && o.name == "" && o.known(text) {
-			o.name, o.member = text, "arguments"
+		if o.at, o.member = atColon, text; o.keyed && o.name == "" && o.tool(text) != "" {
+			o.name, o.member = o.tool(text), "arguments"
 		}
 		return more
-	case o.named() && (o.name != "" || !o.known(text)):
+	case o.named() && (o.name != "" || o.tool(text) == ""):
 		return bad
-	case o.named(), o.member == "function" && o.name == "" && o.known(text):
-		o.name = text
+	case o.named(), o.member == "function" && o.name == "" && o.tool(text) != "":
+		o.name = o.tool(text)
 	}
 	o.at = atComma
 	return more
@@ -272,7 +272,7 @@ func (o *object) escaped() bool {
 // jsonArguments emits what follows the name of a call: an object, the text of an object, null, or
 // nothing. The parser continues with done.
 func (p *Parser) jsonArguments(done state) state {
-	o := &object{known: p.known, at: atValue, member: "arguments"}
+	o := &object{tool: p.tool, at: atValue, member: "arguments"}
 	finish := func(p *Parser) bool {
 		if !o.begun {
 			p.arguments("{}")

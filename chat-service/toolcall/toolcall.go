@@ -59,8 +59,9 @@ type Parser struct {
 	wide   bool   // the white space was too long to be held back
 	called bool   // there is no text after the last call
 	json   object
-	ids    map[string]bool // the ids that the model has given to calls
-	list   bool            // the calls stand in a JSON list
+	ids    map[string]bool     // the ids that the model has given to calls
+	list   bool                // the calls stand in a JSON list
+	spoke  [Reasoning + 1]bool // there has been a message with text, or with reasoning
 
 	tail   string   // the end of the text, which may be the beginning of a mark
 	unread []string // marks in the text
@@ -261,7 +262,7 @@ func (p *Parser) object(done, text state) state { return p.objectOf(object{}, do
 // objectOf is object for an object of another form.
 func (p *Parser) objectOf(of object, done, text state) state {
 	p.json = of
-	p.json.known = p.known
+	p.json.tool = p.tool
 	return func(p *Parser) bool {
 		if p.buf == "" {
 			return p.last && !p.json.announced && p.backToText(text)

@@ -196,6 +196,10 @@ var answers = []transcript{
 	{Harmony, "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>fin", answer{"", "Hm.", nil}},
 	{Harmony, "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.f <|constr", answer{"", "Hm.", nil}},
 	{Harmony, "<|channel|>final<|message|>a<|end|>b", answer{text: "ab"}},
+	{
+		Harmony, "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary<|message|>b<|end|><|start|>assistant<|channel|>analysis<|message|>c<|end|><|start|>assistant<|channel|>final<|message|>d",
+		answer{"b\nd", "a\nc", nil},
+	},
 }
 
 func TestAnswersAreParsedForAnyPieces(t *testing.T) {
