@@ -21,7 +21,7 @@ type sample struct {
 
 // draw returns a random sample.
 func draw(r *rand.Rand, depth int) sample {
-	kinds := 16
+	kinds := 18
 	if depth > 3 {
 		kinds = 5
 	}
@@ -90,6 +90,10 @@ func draw(r *rand.Rand, depth int) sample {
 		return drawExclusive(r, depth)
 	case 14:
 		return drawNames(r, depth)
+	case 15:
+		return drawBoth(r)
+	case 16:
+		return drawNameRules(r, depth)
 	default:
 		return drawObject(r, depth)
 	}
@@ -120,6 +124,41 @@ func drawNames(r *rand.Rand, depth int) sample {
 	schema := fmt.Sprintf(`{"type":"object","propertyNames":{"enum":["x","y","z"]},"properties":{"y":%s,"w":true},"required":["x"],"additionalProperties":%s}`, named.schema, other.schema)
 	return sample{schema, func(r *rand.Rand) string {
 		return "{" + []string{"", `"y":` + named.value(r) + ","}[r.IntN(2)] + `"x":` + other.value(r) + []string{"", `,"z":` + other.value(r)}[r.IntN(2)] + "}"
+	}}
+}
+
+// drawBoth draws a text for which several patterns and formats hold.
+func drawBoth(r *rand.Rand) sample {
+	texts := []struct {
+		parts  []string
+		values []string
+	}{
+		{[]string{`"pattern":"^[a-z]+"`, `"pattern":"\\d$"`, `"pattern":"^(?:(?!x)[^])*$","maxLength":9`}, []string{"a1", "bc-2", "q 한9"}},
+		{[]string{`"format":"hostname"`, `"pattern":"\\.(?=org$|net$)"`, `"pattern":"(?<!-)b"`, `"type":["string","null"],"minLength":3`}, []string{"b.org", "a-c.b.net", "xb1.org"}},
+		{[]string{`"format":"date"`, `"format":"date"`, `"pattern":"-(?!02)"`, `"enum":["2024-03-01","2024-02-01","2023-12-31",7]`}, []string{"2024-03-01", "2023-12-31"}},
+		{[]string{`"format":"uuid"`, `"format":"color"`, `"pattern":"^a"`, `"pattern":"b$"`}, []string{"a0000000-0000-4000-8000-00000000000b"}},
+	}
+	one := texts[r.IntN(len(texts))]
+	r.Shuffle(len(one.parts), func(i, j int) { one.parts[i], one.parts[j] = one.parts[j], one.parts[i] })
+	schema := `{"type":"string","allOf":[{` + strings.Join(one.parts, "},{") + `}]}`
+	return sample{schema, func(r *rand.Rand) string { return strconv.Quote(one.values[r.IntN(len(one.values))]) }}
+}
+
+// drawNameRules draws an object whose names have to match patterns of several keywords.
+func drawNameRules(r *rand.Rand, depth int) sample {
+	named, number := draw(r, depth+1), drawNumber(r)
+	rest := []string{
+		`"patternProperties":{"^[a-z]":` + number.schema + `},"propertyNames":{"pattern":"b","maxLength":3}`,
+		`"allOf":[{"propertyNames":{"pattern":"b$"}},{"propertyNames":{"maxLength":3},"patternProperties":{"^x":` + number.schema + `}}]`,
+		`"patternProperties":{"^x":` + number.schema + `,"q":false},"propertyNames":{"enum":["xb","q","b","ab"]},"additionalProperties":false`,
+	}[r.IntN(3)]
+	first := `"ab":` + named.schema
+	if strings.HasPrefix(rest, `"patternProperties":{"^[a-z]"`) {
+		first, named = `"ab":{"type":"number"}`, number
+	}
+	schema := `{"type":"object","properties":{` + first + `,"zz":true},"required":["ab"],` + rest + `}`
+	return sample{schema, func(r *rand.Rand) string {
+		return `{"ab":` + named.value(r) + []string{"", `, "xb": ` + number.value(r)}[r.IntN(2)] + "}"
 	}}
 }
 
@@ -181,6 +220,9 @@ func drawPattern(r *rand.Rand) sample {
 		{`^(?:a|bc)*[^\\s]$`, []string{"aaax", "bcbcb", "aa한"}},
 		{`\\b(?:red|blue)\\b`, []string{"red", "a blue-x", "(red)", "한red"}},
 		{`\\.(?:png|jpe?g)$`, []string{".png", "é.jpg", "a b.jpeg"}},
+		{`^(?:(?!--)[a-z-])+$`, []string{"a-b", "x-y-"}},
+		{`(?<=[한x])\\d(?!\\d|x)`, []string{"x1", "한2b", "x12x3"}},
+		{`^[a-z](?=.*\\d)[^](?<![xy])`, []string{"ab1", "q7", "a\\\\1"}},
 	}
 	p := patterns[r.IntN(len(patterns))]
 	bounds := []string{"", `,"maxLength":9`, `,"minLength":2`, `,"minLength":1,"maxLength":30`}[r.IntN(4)]

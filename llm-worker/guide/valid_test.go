@@ -4,8 +4,18 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dlclark/regexp2"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
+
+// An engine has the lookaround of ECMA-262, which package regexp lacks.
+type engine struct{ *regexp2.Regexp }
+
+// MatchString reports whether a part of text matches.
+func (e engine) MatchString(text string) bool {
+	ok, err := e.Regexp.MatchString(text)
+	return ok && err == nil
+}
 
 // violates returns the complaint of a validator about a value, or "".
 func violates(t testing.TB, schema, value string) string {
@@ -19,6 +29,10 @@ func violates(t testing.TB, schema, value string) string {
 	}
 	c := jsonschema.NewCompiler()
 	c.AssertFormat()
+	c.UseRegexpEngine(func(expression string) (jsonschema.Regexp, error) {
+		re, err := regexp2.Compile(expression, regexp2.ECMAScript)
+		return engine{re}, err
+	})
 	if err := c.AddResource("schema.json", read(schema)); err != nil {
 		t.Fatal(err)
 	}

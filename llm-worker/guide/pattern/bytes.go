@@ -2,7 +2,6 @@ package pattern
 
 import (
 	"fmt"
-	"sort"
 	"unicode/utf8"
 
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
@@ -40,8 +39,7 @@ func (m *machine) dfa() (*grammar.DFA, error) {
 
 // after returns the state after a character at a place.
 func (w *writer) after(p *place, r rune) uint16 {
-	s := &w.spans[sort.Search(len(w.spans), func(i int) bool { return w.spans[i].to >= r })]
-	return state(p.next[s.class])
+	return state(p.next[w.span(r).class])
 }
 
 // state returns the state of a place's number.

@@ -20,15 +20,22 @@ const (
 // sets are the escapes of sets of characters.
 var sets = map[byte]string{'d': `0-9`, 'D': `\D`, 'w': `0-9A-Za-z_`, 'W': `\W`, 's': space, 'S': notSpace}
 
-// A translator turns an expression of ECMA-262, with the flag u as far as it matters, into one of Go.
+// A translator turns an expression of ECMA-262, with the flag u as far as it matters, into one of Go. An
+// empty group with a name stands for each lookaround.
 type translator struct {
-	in  string
-	at  int
-	out strings.Builder
+	in     string
+	at     int
+	within bool // a lookaround
+	out    strings.Builder
+	looks  []lookaround
 }
 
-func translate(expression string) (string, error) {
-	t := &translator{in: expression}
+type lookaround struct {
+	name, translated string
+	back, not        bool
+}
+
+func (t *translator) translate() error {
 	for t.at < len(t.in) {
 		var err error
 		switch b := t.in[t.at]; b {
@@ -46,21 +53,79 @@ func translate(expression string) (string, error) {
 			t.out.WriteByte(b)
 		}
 		if err != nil {
-			return "", err
+			return err
 		}
 	}
-	return t.out.String(), nil
+	return nil
+}
+
+// lookarounds are how they begin.
+var lookarounds = []struct {
+	begin     string
+	back, not bool
+}{{"(?=", false, false}, {"(?!", false, true}, {"(?<=", true, false}, {"(?<!", true, true}}
+
+// look translates a lookaround. ok is false for other groups.
+func (t *translator) look() (ok bool, err error) {
+	for _, l := range lookarounds {
+		if !strings.HasPrefix(t.in[t.at:], l.begin) {
+			continue
+		}
+		end := groupEnd(t.in, t.at)
+		switch {
+		case end < 0:
+			return true, errors.New("it is not a regular expression: a lookaround has no end")
+		case t.within:
+			return true, errors.New("it has a lookahead or a lookbehind within another one, which cannot be enforced")
+		case strings.IndexByte("*+?{", (t.in + " ")[end]) >= 0:
+			return true, errors.New("it repeats a lookahead or a lookbehind, which cannot be enforced")
+		}
+		inside := &translator{in: t.in[t.at+len(l.begin) : end-1], within: true}
+		if err := inside.translate(); err != nil {
+			return true, err
+		}
+		name := fmt.Sprint("look", len(t.looks))
+		t.looks = append(t.looks, lookaround{name, inside.out.String(), l.back, l.not})
+		t.out.WriteString("(?P<" + name + ">)")
+		t.at = end
+		return true, nil
+	}
+	return false, nil
+}
+
+// groupEnd returns the end of the group that begins at i, or -1.
+func groupEnd(e string, i int) int {
+	for depth := 0; i < len(e); i++ {
+		switch e[i] {
+		case '\\':
+			i++
+		case '[':
+			for i++; i < len(e) && e[i] != ']'; i++ {
+				if e[i] == '\\' {
+					i++
+				}
+			}
+		case '(':
+			depth++
+		case ')':
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		}
+	}
+	return -1
 }
 
 // group copies the beginning of a group.
 func (t *translator) group() error {
 	rest := t.in[t.at:]
+	if ok, err := t.look(); ok {
+		return err
+	}
 	switch {
 	case strings.HasPrefix(rest, "(?:"):
 		t.at += len("(?:")
 		t.out.WriteString("(?:")
-	case strings.HasPrefix(rest, "(?=") || strings.HasPrefix(rest, "(?!") || strings.HasPrefix(rest, "(?<=") || strings.HasPrefix(rest, "(?<!"):
-		return errors.New("it has a lookahead or a lookbehind, which can be enforced only after a ^ that begins the expression, and before a $ that ends it")
 	case strings.HasPrefix(rest, "(?<"):
 		end := strings.IndexByte(rest, '>')
 		if end < 0 {
@@ -80,6 +145,11 @@ func (t *translator) group() error {
 // brackets translates a set in brackets.
 func (t *translator) brackets() error {
 	t.at++
+	if strings.HasPrefix(t.in[t.at:], "^]") {
+		t.at += len("^]")
+		t.out.WriteString(`[\x{0}-\x{10ffff}]`)
+		return nil
+	}
 	t.out.WriteByte('[')
 	if strings.HasPrefix(t.in[t.at:], "^") {
 		t.at++

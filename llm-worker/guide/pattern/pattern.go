@@ -2,18 +2,17 @@
 // that match them, as the strings stand in JSON: in UTF-8, with escapes where they are necessary.
 //
 // As in a validator, an expression matches if any part of the string does, unless it has anchors.
-// Backreferences, and lookaround other than at the ends of an expression, cannot be compiled, and are
-// refused by name. So are expressions whose DFA is too large or takes too long to
-// make.
+// Lookaheads and lookbehinds are part of the DFA: see machine. Backreferences, and lookaround within
+// lookaround, cannot be compiled, and are refused by name. So are expressions whose DFA is too large or
+// takes too long to make.
 package pattern
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp/syntax"
 	"slices"
-	"strconv"
 
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
 )
@@ -38,26 +37,38 @@ var errLarge = errors.New("the expressions are too complex to be enforced")
 // conditions and have least to most characters; most is negative if there is no upper bound. A
 // quote may follow a text of the DFA. The work is taken from budget.
 func Compile(conditions []Condition, least, most int, budget *Budget) (*grammar.DFA, error) {
-	return (&machine{Budget: budget, least: least, most: most}).compile(conditions)
+	return (&machine{Budget: budget, least: least, most: most}).compile(conditions...)
 }
 
 // CompileText returns the DFA of the texts, outside of JSON, that an expression matches as a whole.
 // Nothing may follow a text of the DFA. Its texts have no control characters but white space.
 func CompileText(expression string, budget *Budget) (*grammar.DFA, error) {
-	return (&machine{Budget: budget, most: -1, bare: true}).compile([]Condition{{Expression: "^(?:" + expression + ")$"}})
+	return (&machine{Budget: budget, most: -1, bare: true}).compile(Condition{Expression: "^(?:" + expression + ")$"})
 }
 
-func (m *machine) compile(conditions []Condition) (*grammar.DFA, error) {
-	for _, c := range conditions {
-		for _, part := range c.split() {
-			prog, err := part.compile()
-			if err != nil {
-				return nil, err
-			}
-			m.progs, m.not = append(m.progs, prog), append(m.not, part.Not)
-		}
+// Match returns a function that reports whether a text matches an expression. The work is taken from
+// budget.
+func Match(expression string, budget *Budget) (func(text string) bool, error) {
+	m := &machine{Budget: budget, most: -1}
+	if err := m.read(Condition{Expression: expression}); err != nil {
+		return nil, err
 	}
-	if err := m.classify(); err != nil {
+	if err := m.explore(); err != nil {
+		return nil, err
+	}
+	return func(text string) bool {
+		at := 0
+		for _, r := range text {
+			if at = m.places[at].next[m.span(r).class]; at < 0 {
+				return false
+			}
+		}
+		return m.places[at].accept
+	}, nil
+}
+
+func (m *machine) compile(conditions ...Condition) (*grammar.DFA, error) {
+	if err := m.read(conditions...); err != nil {
 		return nil, err
 	}
 	if err := m.explore(); err != nil {
@@ -66,26 +77,61 @@ func (m *machine) compile(conditions []Condition) (*grammar.DFA, error) {
 	return m.dfa()
 }
 
+// read sets the programs and the classes of characters.
+func (m *machine) read(conditions ...Condition) error {
+	m.debts, m.owed = [][]debt{nil}, map[string]int32{}
+	for _, c := range conditions {
+		p, err := c.compile()
+		if err != nil {
+			return err
+		}
+		m.progs, m.all = append(m.progs, p), append(m.all, p)
+		for _, group := range slices.Sorted(maps.Keys(p.looks)) {
+			look := p.looks[group]
+			if m.all = append(m.all, look); look.back {
+				m.behind = append(m.behind, look)
+			}
+		}
+	}
+	for i, p := range m.all {
+		p.number = i
+	}
+	return m.classify()
+}
+
+// A program is a compiled expression: a condition, or a lookaround of one.
+type program struct {
+	*syntax.Prog
+	not    bool             // it must not match
+	ahead  bool             // it is a lookahead
+	back   bool             // it is a lookbehind
+	looks  map[int]*program // by the number of the group that stands for a lookaround
+	number int              // among the programs of a machine
+
+	reads [][]bool // by instruction and class; nil for instructions that read nothing
+	seen  []int    // scratch of closure
+	stamp int
+}
+
 // A machine is the product of the expressions and of a counter of characters. Its places are the
 // states between two characters.
 type machine struct {
 	*Budget
-	progs       []*syntax.Prog
-	not         []bool // the expressions that must not match
+	progs       []*program // the conditions
+	behind      []*program // the lookbehinds
+	all         []*program
 	least, most int
 	bare        bool // the texts do not stand in JSON
 	bounded     bool // an expression has a word boundary
 
 	spans   []span // all characters, in order
 	classes int
-	words   []bool     // by class: its characters are those of words
-	accepts [][][]bool // by expression, instruction and class; nil for instructions that read nothing
+	words   []bool // by class: its characters are those of words
 
 	places  []*place
-	numbers map[string]int // of places, by their keys
-
-	seen  []int // scratch of closure
-	stamp int
+	numbers map[string]int   // of places, by their keys
+	debts   [][]debt         // sets of debts by number; that of number 0 is empty
+	owed    map[string]int32 // the numbers of the sets, by their keys
 }
 
 // A span is a range of characters that no expression tells apart. Spans with the same class are not
@@ -93,16 +139,6 @@ type machine struct {
 type span struct {
 	from, to rune
 	class    int
-}
-
-// A place is a state between two characters.
-type place struct {
-	threads [][]uint32 // for each expression, the instructions that read the next character, or ask what it is; sorted
-	word    bool       // the last character is one of words, and an expression has a word boundary
-	matched []bool     // expressions that match whatever follows
-	count   int        // of characters, up to the last number that makes a difference
-	accept  bool
-	next    []int // by class: the number of the next place, or -1
 }
 
 // spend counts the work of the construction.
@@ -116,7 +152,7 @@ func (b *Budget) spend(n int) error {
 // lastRune is the last character of Unicode.
 const lastRune = 0x10ffff
 
-// classify sets spans, classes and accepts.
+// classify sets spans, classes and what each instruction reads.
 func (m *machine) classify() error {
 	examples, of, cuts := m.sets()
 	if err := m.spend(len(cuts) * (len(examples) + 1)); err != nil {
@@ -130,8 +166,8 @@ func (m *machine) classify() error {
 			m.words[class] = members[class][0]
 		}
 	}
-	for i, prog := range m.progs {
-		all := make([][]bool, len(prog.Inst))
+	for i, p := range m.all {
+		p.reads, p.seen = make([][]bool, len(p.Inst)), make([]int, len(p.Inst))
 		for pc, set := range of[i] {
 			if set < 0 {
 				continue
@@ -139,31 +175,30 @@ func (m *machine) classify() error {
 			if err := m.spend(m.classes); err != nil {
 				return err
 			}
-			all[pc] = make([]bool, m.classes)
+			p.reads[pc] = make([]bool, m.classes)
 			for class := range members {
-				all[pc][class] = members[class][set]
+				p.reads[pc][class] = members[class][set]
 			}
 		}
-		m.accepts = append(m.accepts, all)
 	}
 	return nil
 }
 
 // sets returns the distinct sets of characters that instructions read: an instruction of each set,
-// the set of each instruction of each expression, or -1, and the first characters of the ranges that
+// the set of each instruction of each program, or -1, and the first characters of the ranges that
 // the sets divide all characters into, in order.
 func (m *machine) sets() (examples []*syntax.Inst, of [][]int, cuts []rune) {
 	sets := map[string]int{}
 	cuts = []rune{0, ' ', 0x7f, 0x80, 0xd800, 0xe000}
-	of = make([][]int, len(m.progs))
-	m.bounded = slices.ContainsFunc(m.progs, hasBoundary)
+	of = make([][]int, len(m.all))
+	m.bounded = slices.ContainsFunc(m.all, hasBoundary)
 	if m.bounded {
 		examples, cuts = append(examples, &word), append(cuts, bounds(&word)...)
 	}
-	for i, prog := range m.progs {
-		of[i] = make([]int, len(prog.Inst))
-		for pc := range prog.Inst {
-			inst := &prog.Inst[pc]
+	for i, p := range m.all {
+		of[i] = make([]int, len(p.Inst))
+		for pc := range p.Inst {
+			inst := &p.Inst[pc]
 			of[i][pc] = -1
 			if !reads(inst) {
 				continue
@@ -222,8 +257,8 @@ var word = syntax.Inst{Op: syntax.InstRune, Rune: []rune{'0', '9', 'A', 'Z', '_'
 const boundaries = syntax.EmptyWordBoundary | syntax.EmptyNoWordBoundary
 
 // hasBoundary reports whether an expression asks for word boundaries.
-func hasBoundary(prog *syntax.Prog) bool {
-	return slices.ContainsFunc(prog.Inst, func(inst syntax.Inst) bool {
+func hasBoundary(p *program) bool {
+	return slices.ContainsFunc(p.Inst, func(inst syntax.Inst) bool {
 		return inst.Op == syntax.InstEmptyWidth && syntax.EmptyOp(inst.Arg)&boundaries != 0 //nolint:gosec // an EmptyOp has 8 bits
 	})
 }
@@ -253,171 +288,4 @@ func bounds(inst *syntax.Inst) (cuts []rune) {
 		}
 	}
 	return cuts
-}
-
-// explore finds all places that can be reached, the beginning first.
-func (m *machine) explore() error {
-	m.numbers = map[string]int{}
-	first := &place{threads: make([][]uint32, len(m.progs)), matched: make([]bool, len(m.progs))}
-	for i, prog := range m.progs {
-		first.threads[i], first.matched[i] = m.closure(prog, []uint32{uint32(prog.Start)}, syntax.EmptyBeginText) //nolint:gosec // a program is short
-	}
-	m.enter(first, true)
-	for at := 0; at < len(m.places); at++ { //nolint:intrange // places grows
-		if err := m.spend(256); err != nil { // for its state
-			return err
-		}
-		from := m.places[at]
-		from.next = make([]int, m.classes)
-		for class := range m.classes {
-			to, ok := m.step(from, class)
-			from.next[class] = -1
-			if ok {
-				from.next[class] = m.enter(to, false)
-			}
-			if len(m.places) > maxPlaces || m.left < 0 {
-				return errLarge
-			}
-		}
-	}
-	return nil
-}
-
-// enter returns the number of a place.
-func (m *machine) enter(p *place, first bool) int {
-	key := p.key()
-	if n, known := m.numbers[key]; known && !first && n > 0 { // the beginning accepts other texts than the same threads later
-		return n
-	}
-	p.accept = p.count >= m.least
-	for i, prog := range m.progs {
-		matched := p.matched[i]
-		if p.accept && !matched {
-			at := syntax.EmptyEndText | boundary(p.word, false)
-			if first {
-				at |= syntax.EmptyBeginText
-			}
-			_, matched = m.closure(prog, p.threads[i], at)
-		}
-		p.accept = p.accept && matched != m.not[i]
-	}
-	n := len(m.places)
-	m.places, m.numbers[key] = append(m.places, p), n
-	return n
-}
-
-// key identifies a place after the beginning.
-func (p *place) key() string {
-	key := binary.LittleEndian.AppendUint32(nil, uint32(p.count)) //nolint:gosec // below maxPlaces
-	key = strconv.AppendBool(key, p.word)
-	for i, threads := range p.threads {
-		if p.matched[i] {
-			key = append(key, 1)
-			continue
-		}
-		key = append(key, 0)
-		key = binary.LittleEndian.AppendUint32(key, uint32(len(threads))) //nolint:gosec // a program is short
-		for _, pc := range threads {
-			key = binary.LittleEndian.AppendUint32(key, pc)
-		}
-	}
-	return string(key)
-}
-
-// step returns the place after a character of a class, or false if no text can match any more.
-func (m *machine) step(from *place, class int) (*place, bool) {
-	to := &place{threads: make([][]uint32, len(m.progs)), matched: slices.Clone(from.matched), count: from.count + 1}
-	switch {
-	case m.most >= 0 && to.count > m.most:
-		return nil, false
-	case m.most < 0:
-		to.count = min(to.count, m.least)
-	}
-	to.word = m.bounded && m.words[class]
-	for i, prog := range m.progs {
-		if from.matched[i] && m.not[i] {
-			return nil, false
-		}
-		if from.matched[i] {
-			continue
-		}
-		pcs := []uint32{uint32(prog.Start)} //nolint:gosec // a program is short; a match may begin anywhere
-		threads, matched := m.before(from, i, class)
-		if matched {
-			if to.matched[i] = true; m.not[i] {
-				return nil, false
-			}
-			continue
-		}
-		for _, pc := range threads {
-			if in := m.accepts[i][pc]; in != nil && in[class] {
-				pcs = append(pcs, prog.Inst[pc].Out)
-			}
-		}
-		to.threads[i], to.matched[i] = m.closure(prog, pcs, 0)
-		if m.not[i] && to.matched[i] || !m.not[i] && !to.matched[i] && len(to.threads[i]) == 0 {
-			return nil, false
-		}
-	}
-	return to, true
-}
-
-// before returns the instructions of an expression that read a character of a class after a place, now
-// that the class decides whether a word begins or ends there. matched reports whether the expression
-// has matched before the character.
-func (m *machine) before(from *place, expression, class int) (threads []uint32, matched bool) {
-	threads = from.threads[expression]
-	if !m.bounded {
-		return threads, false
-	}
-	at := boundary(from.word, m.words[class])
-	if from == m.places[0] {
-		at |= syntax.EmptyBeginText
-	}
-	return m.closure(m.progs[expression], threads, at)
-}
-
-// unseen returns a mark for each instruction; those with the value of stamp have been seen.
-func (m *machine) unseen(instructions int) []int {
-	if len(m.seen) < instructions {
-		m.seen = make([]int, instructions)
-	}
-	m.stamp++
-	return m.seen
-}
-
-// closure returns the instructions that can be reached from others and read a character, or ask for the
-// end of the text or for a word boundary. at has the conditions that hold at the place. matched reports
-// whether the expression has matched.
-func (m *machine) closure(prog *syntax.Prog, from []uint32, at syntax.EmptyOp) (threads []uint32, matched bool) {
-	seen := m.unseen(len(prog.Inst))
-	for queue := slices.Clone(from); len(queue) > 0; {
-		pc := queue[len(queue)-1]
-		queue = queue[:len(queue)-1]
-		if seen[pc] == m.stamp {
-			continue
-		}
-		seen[pc] = m.stamp
-		m.left--
-		switch inst := &prog.Inst[pc]; inst.Op {
-		case syntax.InstAlt, syntax.InstAltMatch:
-			queue = append(queue, inst.Out, inst.Arg)
-		case syntax.InstCapture, syntax.InstNop:
-			queue = append(queue, inst.Out)
-		case syntax.InstEmptyWidth:
-			needs := syntax.EmptyOp(inst.Arg) //nolint:gosec // an EmptyOp has 8 bits
-			if needs&^at == 0 {
-				queue = append(queue, inst.Out)
-			} else if needs == syntax.EmptyEndText || needs&boundaries != 0 && at&boundaries == 0 {
-				threads = append(threads, pc)
-			}
-		case syntax.InstMatch:
-			return nil, true
-		case syntax.InstFail:
-		default:
-			threads = append(threads, pc)
-		}
-	}
-	slices.Sort(threads)
-	return threads, false
 }

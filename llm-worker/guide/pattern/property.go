@@ -5,8 +5,9 @@ import "strings"
 // emoji are the properties of emoji that Go does not have, as ranges within brackets (Unicode 15,
 // emoji-data.txt).
 var emoji = map[string]string{
-	"Emoji_Component": `#*0-9\x{200d}\x{20e3}\x{fe0f}\x{1f1e6}-\x{1f1ff}\x{1f3fb}-\x{1f3ff}\x{1f9b0}-\x{1f9b3}\x{e0020}-\x{e007f}`,
-	"Emoji_Modifier":  `\x{1f3fb}-\x{1f3ff}`,
+	"Emoji_Component":    `#*0-9\x{200d}\x{20e3}\x{fe0f}\x{1f1e6}-\x{1f1ff}\x{1f3fb}-\x{1f3ff}\x{1f9b0}-\x{1f9b3}\x{e0020}-\x{e007f}`,
+	"Emoji_Modifier":     `\x{1f3fb}-\x{1f3ff}`,
+	"Regional_Indicator": `\x{1f1e6}-\x{1f1ff}`,
 	"Extended_Pictographic": `\x{a9}\x{ae}\x{203c}\x{2049}\x{2122}\x{2139}\x{2194}-\x{2199}\x{21a9}-\x{21aa}\x{231a}-\x{231b}\x{2328}\x{2388}` +
 		`\x{23cf}\x{23e9}-\x{23f3}\x{23f8}-\x{23fa}\x{24c2}\x{25aa}-\x{25ab}\x{25b6}\x{25c0}\x{25fb}-\x{25fe}\x{2600}-\x{2605}\x{2607}-\x{2612}` +
 		`\x{2614}-\x{2685}\x{2690}-\x{2705}\x{2708}-\x{2712}\x{2714}\x{2716}\x{271d}\x{2721}\x{2728}\x{2733}-\x{2734}\x{2744}\x{2747}\x{274c}` +
@@ -43,21 +44,4 @@ func property(name string) string {
 		return short
 	}
 	return value
-}
-
-// equivalents are expressions of well-known libraries with lookaround that cannot be enforced, by
-// the expression. The values match the same texts without it.
-var equivalents = map[string]string{
-	// zod's duration
-	`^P(?:(\d+W)|(?!.*W)(?=\d|T\d)(\d+Y)?(\d+M)?(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+([.,]\d+)?S)?)?)$`: `^P(?:\d+W|(?:\d+Y(?:\d+M)?(?:\d+D)?|\d+M(?:\d+D)?|\d+D)(?:T` + clock + `)?|T` + clock + `)$`,
-}
-
-const clock = `(?:\d+H(?:\d+M)?(?:\d+(?:[.,]\d+)?S)?|\d+M(?:\d+(?:[.,]\d+)?S)?|\d+(?:[.,]\d+)?S)`
-
-// plain returns an equivalent of a well-known expression without lookaround, or the expression.
-func plain(expression string) string {
-	if same := equivalents[expression]; same != "" {
-		return same
-	}
-	return expression
 }

@@ -1,7 +1,6 @@
 package schema
 
 import (
-	"encoding/json"
 	"math/big"
 	"strconv"
 	"unicode/utf8"
@@ -38,32 +37,17 @@ func (c *Compiler) boundedText(s schema) (func(v string) bool, error) {
 	if err != nil {
 		return nil, err
 	}
+	all, keyword, err := s.conditions()
+	if err != nil {
+		return nil, err
+	}
 	var matches []func(text string) bool
-	match := func(keyword, expression string) error {
-		// The compilation bounds the cost of the expression.
-		if _, err := pattern.Compile([]pattern.Condition{{Expression: expression}}, 0, -1, &c.patterns); err != nil {
-			return s.wrong(keyword, "%v", err)
-		}
-		one, err := pattern.Match(expression)
+	for _, condition := range all {
+		one, err := pattern.Match(condition.Expression, &c.patterns)
 		if err != nil {
-			return s.wrong(keyword, "%v", err)
+			return nil, s.wrong(keyword, "%v", err)
 		}
 		matches = append(matches, one)
-		return nil
-	}
-	if raw, ok := s.is["pattern"]; ok {
-		var expression string
-		if json.Unmarshal(raw, &expression) != nil {
-			return nil, s.wrong("pattern", "it must be a string")
-		}
-		if err := match("pattern", expression); err != nil {
-			return nil, err
-		}
-	}
-	if form := formatOf(s); form != nil {
-		if err := match("format", form.Expression); err != nil {
-			return nil, err
-		}
 	}
 	return func(v string) bool {
 		if n := utf8.RuneCountInString(v); n < least || most >= 0 && n > most {

@@ -53,11 +53,9 @@ func (c *Compiler) combine(s schema) (*grammar.Symbol, error) {
 	if g.none {
 		return grammar.Choice(), nil
 	}
-	merged, err := merge.Objects(g.objects)
-	if conflict, ok := errors.AsType[*merge.Conflict](err); ok {
-		return nil, s.wrong(conflict.Keyword, "%s", conflict.Problem)
-	} else if err != nil {
-		return nil, s.wrong("", "%v", err)
+	merged, err := g.merged(s.node)
+	if err != nil {
+		return nil, err
 	}
 	rest := merged.Raw()
 	if len(g.unions) == 0 {
@@ -70,6 +68,17 @@ func (c *Compiler) combine(s schema) (*grammar.Symbol, error) {
 		return nil, err
 	}
 	return c.branches(g.unions[0], rest)
+}
+
+// merged returns the schema that is equal to all objects, at the place n.
+func (g *gathering) merged(n node) (merge.Object, error) {
+	merged, err := merge.Objects(g.objects)
+	if conflict, ok := errors.AsType[*merge.Conflict](err); ok {
+		return nil, n.wrong(conflict.Keyword, "%s", conflict.Problem)
+	} else if err != nil {
+		return nil, n.wrong("", "%v", err)
+	}
+	return merged, nil
 }
 
 // gather adds the schemas that must hold under s.

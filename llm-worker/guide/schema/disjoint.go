@@ -194,7 +194,11 @@ func (c *Compiler) variant(s schema) (variant, error) {
 		b.types &= listed
 		return b, nil
 	}
-	properties, _, err := s.properties()
+	patterns, err := c.namePatterns(s)
+	if err != nil {
+		return b, err
+	}
+	properties, err := s.properties(patterns)
 	if err != nil {
 		return b, err
 	}

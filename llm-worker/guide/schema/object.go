@@ -15,33 +15,41 @@ import (
 // those that are not required may be absent. Properties whose names match a pattern may follow. A
 // schema without names and patterns allows any properties.
 func (c *Compiler) object(s schema) (*grammar.Symbol, error) {
-	if s.is["propertyNames"] != nil && s.is["patternProperties"] == nil {
-		if err := c.enumerate(s); err != nil {
-			return nil, err
-		}
-	}
-	properties, patterns, err := s.properties()
+	patterns, err := c.namePatterns(s)
 	if err != nil {
 		return nil, err
 	}
-	names, named := s.is["propertyNames"]
-	if named && (len(properties) > 0 || len(patterns) > 0) {
-		return nil, s.wrong("propertyNames", "it stands beside properties, required or patternProperties, which is not supported")
+	enumerated, err := c.enumerate(s, patterns)
+	if err != nil {
+		return nil, err
+	}
+	properties, err := s.properties(patterns)
+	if err != nil {
+		return nil, err
 	}
 	others := s.others()
-	switch {
-	case len(patterns) > 0:
-		further, err := c.matching(s, patterns, properties)
+	if len(properties) > 0 || len(patterns) > 0 || string(others) == "false" {
+		rule, err := c.nameRule(s)
+		if err != nil {
+			return nil, err
+		}
+		for i := range properties {
+			if !rule.allows(properties[i].Key) {
+				properties[i].Value = json.RawMessage("false")
+			}
+		}
+		if enumerated || len(patterns) == 0 {
+			return c.named(s, properties, nil)
+		}
+		further, err := c.matching(s, patterns, properties, rule)
 		if err != nil {
 			return nil, err
 		}
 		return c.named(s, properties, further)
-	case len(properties) > 0 || string(others) == "false":
-		return c.named(s, properties, nil)
 	}
 	key := text
-	if named {
-		if key, err = c.names(s.below(names, "propertyNames")); err != nil {
+	if names, named := s.is["propertyNames"]; named {
+		if key, err = c.schema(s.below(merge.All(json.RawMessage(`{"type":"string"}`), names), "propertyNames")); err != nil {
 			return nil, err
 		}
 	}
@@ -56,18 +64,69 @@ func (c *Compiler) object(s schema) (*grammar.Symbol, error) {
 	return list("{", grammar.Sequence(key, colon, one), least, -1, "}"), nil
 }
 
-// enumerate replaces propertyNames that are an enum by properties: those of the enum may be there, and
-// no others.
-func (c *Compiler) enumerate(s schema) error {
+// propertyNames returns the schema of propertyNames, with what it refers to.
+func (c *Compiler) propertyNames(s schema) (schema, error) {
 	of, err := parse(s.below(s.is["propertyNames"], "propertyNames"))
-	if raw, ok := of.is["$ref"]; ok && err == nil {
-		var target json.RawMessage
-		if _, target, err = c.resolve(of.node, raw); err == nil {
-			of, err = parse(of.below(target))
+	if err != nil || of.none {
+		return of, err
+	}
+	var g gathering
+	if err := c.gather(of, &g); err != nil || len(g.unions) > 0 {
+		return of, err
+	}
+	of.none = g.none
+	of.is, err = g.merged(of.node)
+	return of, err
+}
+
+// A nameRule is what propertyNames asks of names.
+type nameRule struct {
+	conditions  []pattern.Condition
+	least, most int // characters
+	allows      func(name string) bool
+}
+
+// nameRule returns the rule for names beside others that are known or match a pattern.
+func (c *Compiler) nameRule(s schema) (nameRule, error) {
+	rule := nameRule{most: -1, allows: func(string) bool { return true }}
+	if s.is["propertyNames"] == nil {
+		return rule, nil
+	}
+	of, err := c.propertyNames(s)
+	if err != nil {
+		return rule, err
+	}
+	if of.none {
+		rule.allows = func(string) bool { return false }
+		return rule, nil
+	}
+	for _, k := range Keywords {
+		if _, is := of.is[k.Name]; is && k.implies != "string" && k.Name != "type" {
+			return rule, s.wrong("propertyNames", "beside properties, required or patternProperties it can have only an enum, or keywords of strings, and has %s", k.Name)
 		}
 	}
+	if types, err := typesOf(of); err != nil || len(types) > 0 && !slices.Contains(types, "string") {
+		return rule, s.wrong("propertyNames", "its type must be string")
+	}
+	if rule.conditions, _, err = of.conditions(); err != nil {
+		return rule, err
+	}
+	if rule.least, rule.most, err = bounds(of, "minLength", "maxLength"); err != nil {
+		return rule, err
+	}
+	rule.allows, err = c.boundedText(of)
+	return rule, err
+}
+
+// enumerate replaces propertyNames that are an enum by properties, and reports whether it has: those of
+// the enum may be there, and no others.
+func (c *Compiler) enumerate(s schema, patterns []namePattern) (bool, error) {
+	if s.is["propertyNames"] == nil {
+		return false, nil
+	}
+	of, err := c.propertyNames(s)
 	if err != nil {
-		return err
+		return false, err
 	}
 	var names []string
 	if raw, ok := of.is["const"]; ok {
@@ -78,11 +137,11 @@ func (c *Compiler) enumerate(s schema) error {
 	}
 	for name := range of.is {
 		if err != nil || name != "enum" && name != "const" && name != "type" {
-			return nil //nolint:nilerr // names in another form are compiled as texts, or refused
+			return false, nil //nolint:nilerr // names in another form are compiled as texts, or refused
 		}
 	}
 	if names == nil {
-		return nil
+		return false, nil
 	}
 	allowed := make(map[string]bool, len(names))
 	for _, name := range names {
@@ -90,7 +149,7 @@ func (c *Compiler) enumerate(s schema) error {
 	}
 	known, err := document.Members(orEmpty(s.is["properties"]))
 	if err != nil {
-		return s.wrong("properties", "it must be an object: %v", err)
+		return false, s.wrong("properties", "it must be an object: %v", err)
 	}
 	for i, m := range known {
 		if !allowed[m.Key] {
@@ -99,14 +158,19 @@ func (c *Compiler) enumerate(s schema) error {
 		delete(allowed, m.Key)
 	}
 	for _, name := range names {
-		if allowed[name] {
-			known = append(known, document.Member{Key: name, Value: s.others()})
-			delete(allowed, name)
+		if !allowed[name] {
+			continue
 		}
+		one := document.Member{Key: name, Value: s.others()}
+		if slices.ContainsFunc(patterns, func(by namePattern) bool { return by.match(name) }) {
+			one.Value = json.RawMessage("true") // their schemas come later
+		}
+		known = append(known, one)
+		delete(allowed, name)
 	}
 	delete(s.is, "propertyNames")
 	s.is["properties"], s.is["additionalProperties"] = document.Object(known), json.RawMessage("false")
-	return nil
+	return true, nil
 }
 
 // others returns the schema of the properties that s does not name.
@@ -123,8 +187,8 @@ type namePattern struct {
 // maxNamePatterns bounds the patterns of one schema, because a name may match any set of them.
 const maxNamePatterns = 4
 
-// patterns returns the members of patternProperties.
-func (s schema) patterns() (all []namePattern, err error) {
+// namePatterns returns the members of patternProperties.
+func (c *Compiler) namePatterns(s schema) (all []namePattern, err error) {
 	const keyword = "patternProperties"
 	raw, ok := s.is[keyword]
 	if !ok {
@@ -138,7 +202,7 @@ func (s schema) patterns() (all []namePattern, err error) {
 		return nil, s.wrong(keyword, "it has %d patterns; it can have %d", len(list), maxNamePatterns)
 	}
 	for _, m := range list {
-		match, err := pattern.Match(m.Key)
+		match, err := pattern.Match(m.Key, &c.patterns)
 		if err != nil {
 			return nil, s.wrong(keyword, "%.64q: %v", m.Key, err)
 		}
@@ -149,7 +213,7 @@ func (s schema) patterns() (all []namePattern, err error) {
 
 // matching matches a property whose name matches patterns, and is none of properties. All schemas of
 // the patterns that a name matches must hold; names for which that cannot be enforced are not written.
-func (c *Compiler) matching(s schema, patterns []namePattern, properties []property) (*grammar.Symbol, error) {
+func (c *Compiler) matching(s schema, patterns []namePattern, properties []property, rule nameRule) (*grammar.Symbol, error) {
 	const keyword = "patternProperties"
 	var known []string
 	for _, p := range properties {
@@ -159,7 +223,7 @@ func (c *Compiler) matching(s schema, patterns []namePattern, properties []prope
 	}
 	one := grammar.Choice()
 	for set := 1; set < 1<<len(patterns); set++ {
-		value, names := json.RawMessage("true"), []pattern.Condition(nil)
+		value, names := json.RawMessage("true"), slices.Clone(rule.conditions)
 		for i, p := range patterns {
 			in := set&(1<<i) != 0
 			if names = append(names, pattern.Condition{Expression: p.Key, Not: !in}); in {
@@ -169,7 +233,7 @@ func (c *Compiler) matching(s schema, patterns []namePattern, properties []prope
 		if known != nil {
 			names = append(names, pattern.Condition{Expression: pattern.Exactly(known), Not: true})
 		}
-		d, err := pattern.Compile(names, 0, -1, &c.patterns)
+		d, err := pattern.Compile(names, rule.least, rule.most, &c.patterns)
 		if err != nil {
 			return nil, s.wrong(keyword, "%v", err)
 		}
@@ -200,16 +264,12 @@ type property struct {
 }
 
 // properties returns the properties that s names in properties and required, with all that must hold
-// for their values, and the patterns of other properties.
-func (s schema) properties() (all []property, patterns []namePattern, err error) {
-	patterns, err = s.patterns()
-	if err != nil {
-		return nil, nil, err
-	}
+// for their values.
+func (s schema) properties(patterns []namePattern) (all []property, err error) {
 	if raw, ok := s.is["properties"]; ok {
 		list, err := document.Members(raw)
 		if err != nil {
-			return nil, nil, s.wrong("properties", "it must be an object: %v", err)
+			return nil, s.wrong("properties", "it must be an object: %v", err)
 		}
 		for _, m := range list {
 			all = append(all, property{Member: m, where: "properties"})
@@ -217,7 +277,7 @@ func (s schema) properties() (all []property, patterns []namePattern, err error)
 	}
 	var required []string
 	if raw, ok := s.is["required"]; ok && json.Unmarshal(raw, &required) != nil {
-		return nil, nil, s.wrong("required", "it must be a list of strings")
+		return nil, s.wrong("required", "it must be a list of strings")
 	}
 	index := make(map[string]int, len(all))
 	for i := range all {
@@ -233,7 +293,7 @@ func (s schema) properties() (all []property, patterns []namePattern, err error)
 		case slices.ContainsFunc(patterns, func(by namePattern) bool { return by.match(name) }):
 			all = append(all, property{document.Member{Key: name, Value: json.RawMessage("true")}, "patternProperties", true})
 		case string(others) == "false":
-			return nil, nil, s.wrong("required", "it has the property %.64q, which additionalProperties does not allow", name)
+			return nil, s.wrong("required", "it has the property %.64q, which additionalProperties does not allow", name)
 		default:
 			all = append(all, property{document.Member{Key: name, Value: others}, "additionalProperties", true})
 		}
@@ -246,31 +306,7 @@ func (s schema) properties() (all []property, patterns []namePattern, err error)
 			}
 		}
 	}
-	return all, patterns, nil
-}
-
-// names matches the names that are valid under a schema of strings.
-func (c *Compiler) names(n node) (*grammar.Symbol, error) {
-	if err := c.take(n, 1); err != nil {
-		return nil, err
-	}
-	s, err := parse(n)
-	if err != nil {
-		return nil, err
-	}
-	if s.none {
-		return grammar.Choice(), nil
-	}
-	for _, k := range Keywords {
-		if _, is := s.is[k.Name]; is && k.implies != "string" && k.Name != "type" && k.Name != "enum" && k.Name != "const" {
-			return nil, s.wrong(k.Name, "this keyword is not supported in propertyNames")
-		}
-	}
-	if types, err := typesOf(s); err != nil || len(types) > 0 && !slices.Contains(types, "string") {
-		return nil, s.wrong("type", "it must be string in propertyNames")
-	}
-	s.is["type"] = json.RawMessage(`"string"`)
-	return c.compile(s)
+	return all, nil
 }
 
 // named matches an object with these properties; others, if it is not nil, matches one of those that

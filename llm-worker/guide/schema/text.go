@@ -6,6 +6,7 @@ import (
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
 	"github.com/whence-dev/whence/llm-worker/guide/pattern"
 	"github.com/whence-dev/whence/llm-worker/guide/schema/format"
+	"github.com/whence-dev/whence/llm-worker/guide/schema/merge"
 )
 
 // formatOf returns the enforced format of a schema, or nil.
@@ -17,30 +18,50 @@ func formatOf(s schema) *format.Format {
 	return format.Named(name)
 }
 
+// conditions returns the patterns and the enforced formats of a schema, and the keyword that has them.
+func (s schema) conditions() (all []pattern.Condition, keyword string, err error) {
+	for _, name := range []string{"format", "pattern"} {
+		var more []json.RawMessage
+		if json.Unmarshal(s.is[merge.Further[name]], &more) != nil {
+			more = nil
+		}
+		if raw, ok := s.is[name]; ok {
+			more = append(more, raw)
+		}
+		for _, raw := range more {
+			var text string
+			known := json.Unmarshal(raw, &text) == nil
+			if name == "format" {
+				form := format.Named(text)
+				if known = known && form != nil; !known {
+					continue // an annotation
+				}
+				text = form.Expression
+			}
+			if keyword = name; !known {
+				return nil, keyword, s.wrong(name, "it must be a string")
+			}
+			all = append(all, pattern.Condition{Expression: text})
+		}
+	}
+	return all, keyword, nil
+}
+
 // text matches the strings that are valid under a schema.
 func (c *Compiler) text(s schema) (*grammar.Symbol, error) {
 	least, most, err := bounds(s, "minLength", "maxLength")
 	if err != nil {
 		return nil, err
 	}
-	expression, form := s.is["pattern"], formatOf(s)
-	if expression == nil && form == nil {
+	all, keyword, err := s.conditions()
+	if err != nil {
+		return nil, err
+	}
+	if len(all) == 0 {
 		return quoted(grammar.Run(grammar.Characters, least, most)), nil
 	}
-	var all []pattern.Condition
-	keyword := "format"
-	if form != nil {
-		all = append(all, pattern.Condition{Expression: form.Expression})
-	}
-	if expression != nil {
-		var text string
-		if keyword = "pattern"; json.Unmarshal(expression, &text) != nil {
-			return nil, s.wrong(keyword, "it must be a string")
-		}
-		all = append(all, pattern.Condition{Expression: text})
-	}
 	var d *grammar.DFA
-	if expression == nil && least == 0 && most < 0 {
+	if form := formatOf(s); len(all) == 1 && form != nil && least == 0 && most < 0 {
 		d, err = form.DFA()
 	} else {
 		d, err = pattern.Compile(all, least, most, &c.patterns)

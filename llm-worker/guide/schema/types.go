@@ -14,9 +14,13 @@ func (c *Compiler) types(s schema) (*grammar.Symbol, error) {
 		return nil, err
 	}
 	if len(types) == 0 {
+		conditions, _, err := s.conditions()
+		if err != nil {
+			return nil, err
+		}
 		for _, k := range Keywords {
 			_, is := s.is[k.Name]
-			implies := is && k.implies != "" && (k.Name != "format" || formatOf(s) != nil)
+			implies := is && k.implies != "" && (k.Name != "format" || len(conditions) > 0)
 			if implies && !slices.Contains(types, k.implies) {
 				types = append(types, k.implies)
 			}

@@ -165,5 +165,10 @@ func (o Object) within(branch json.RawMessage) (json.RawMessage, error) {
 	if err := both.with(mine); err != nil {
 		return nil, err
 	}
+	for _, own := range Further {
+		if both[own] != nil {
+			return nil, errCombines
+		}
+	}
 	return both.Raw(), nil
 }

@@ -16,6 +16,36 @@ import (
 // that combine schemas.
 type Object map[string]json.RawMessage
 
+// Further are keywords of our own: lists of the values of a keyword that must hold, too. Their names are
+// no JSON Schema's.
+var Further = map[string]string{"pattern": "pattern and", "format": "format and"}
+
+// further adds the values of a keyword, and of its list, to those of o.
+func (o Object) further(name string, other Object) error {
+	var all []json.RawMessage
+	for _, from := range []Object{other, o} {
+		var more []json.RawMessage
+		if raw := from[Further[name]]; raw != nil && json.Unmarshal(raw, &more) != nil {
+			return &Conflict{name, "it must be a string"}
+		}
+		if raw := from[name]; raw != nil {
+			more = append([]json.RawMessage{raw}, more...)
+		}
+		for _, raw := range more {
+			if !slices.ContainsFunc(all, func(known json.RawMessage) bool { return same(known, raw) }) {
+				all = append(all, raw)
+			}
+		}
+	}
+	if len(all) > 0 {
+		o[name] = all[0]
+	}
+	if len(all) > 1 {
+		o[Further[name]] = array(all[1:])
+	}
+	return nil
+}
+
 // A Conflict is a keyword whose values in two schemas cannot be intersected.
 type Conflict struct{ Keyword, Problem string }
 
@@ -79,10 +109,15 @@ func (o Object) with(other Object) error {
 	if err := o.withValues(other); err != nil {
 		return err
 	}
+	for name := range Further {
+		if err := o.further(name, other); err != nil {
+			return err
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(other)) {
 		value, old := other[name], o[name]
 		switch name {
-		case "properties", "additionalProperties", "enum", "const":
+		case "properties", "additionalProperties", "enum", "const", "pattern", "format", Further["pattern"], Further["format"]:
 			continue
 		}
 		if old == nil {
@@ -99,7 +134,7 @@ func (o Object) with(other Object) error {
 			value = tighter(old, value, func(a, b float64) bool { return a > b })
 		case "maximum", "exclusiveMaximum", "maxLength", "maxItems":
 			value = tighter(old, value, func(a, b float64) bool { return a < b })
-		case "items":
+		case "items", "propertyNames":
 			value = All(old, value)
 		default:
 			if !same(old, value) {

@@ -38,6 +38,8 @@ func TestObjectsAreIntersected(t *testing.T) {
 		{[]string{`{"properties":{"a":{}},"additionalProperties":false}`, `{"properties":{"a":{},"b":{}}}`}, `{"additionalProperties":false,"properties":{"a":{},"b":false}}`},
 		{[]string{`{"items":{"type":"null"}}`, `{"items":true,"minItems":2}`}, `{"items":{"type":"null"},"minItems":2}`},
 		{[]string{`{"pattern":"a"}`, `{"pattern":"\u0061"}`}, `{"pattern":"\u0061"}`},
+		{[]string{`{"pattern":"a"}`, `{"pattern":"b","format":"date"}`, `{"pattern":"a","format":"uuid"}`}, `{"format":"uuid","format and":["date"],"pattern":"a","pattern and":["b"]}`},
+		{[]string{`{"propertyNames":{"maxLength":3}}`, `{"propertyNames":{"pattern":"a"}}`}, `{"propertyNames":{"allOf":[{"maxLength":3},{"pattern":"a"}]}}`},
 	} {
 		got, err := merge.Objects(objects(t, test.all))
 		if err != nil || string(got.Raw()) != test.want {
@@ -50,7 +52,7 @@ func TestConflictsNameTheKeyword(t *testing.T) {
 	for keyword, all := range map[string][]string{
 		"type":              {`{"type":"string"}`, `{"type":["null","integer"]}`},
 		"enum":              {`{"enum":[1]}`, `{"const":2}`},
-		"pattern":           {`{"pattern":"a"}`, `{"pattern":"b"}`},
+		"multipleOf":        {`{"multipleOf":3}`, `{"multipleOf":5}`},
 		"prefixItems":       {`{"items":{}}`, `{"prefixItems":[{}]}`},
 		"patternProperties": {`{"additionalProperties":false}`, `{"patternProperties":{"a":{}}}`},
 		"properties":        {`{"properties":{}}`, `{"properties":[1]}`},
@@ -70,6 +72,7 @@ func TestUnionsStandAlone(t *testing.T) {
 		`{"$defs":{"x":{"type":["object","null"],"oneOf":[{"type":"null"},{"type":"string"},true]}},"$ref":"#/$defs/x"}`: `{"$defs":{"x":{"oneOf":[{"type":["null"]},{"type":["object","null"]}]}},"$ref":"#/$defs/x"}`,
 		`{"items":{"minimum":1,"anyOf":[{"maximum":3},{"minimum":5}]}}`:                                                  `{"items":{"anyOf":[{"maximum":3,"minimum":1},{"minimum":5}]}}`,
 		`{"type":"object","anyOf":[{"$ref":"#/x"},{}]}`:                                                                  `{"type":"object","anyOf":[{"$ref":"#/x"},{}]}`,
+		`{"pattern":"a","anyOf":[{"pattern":"b"}]}`:                                                                      `{"pattern":"a","anyOf":[{"pattern":"b"}]}`,
 		`{"type":"string","anyOf":[{"type":"null"}]}`:                                                                    `{"type":"string","anyOf":[{"type":"null"}]}`,
 		`{"anyOf":[{"type":"null"}],"title":"T"}`:                                                                        `{"anyOf":[{"type":"null"}],"title":"T"}`,
 		`true`: `true`,
