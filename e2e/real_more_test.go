@@ -17,7 +17,7 @@ var (
 	ownVectors = &claim{"vectors are the server's own", playVectors}
 	crowded    = &claim{"50 requests at once are all answered", playCrowd}
 	lostServer = &claim{"kill -9 of the only server: the stream ends with `peer_lost`", func(t *testing.T, s *realServer) string {
-		all := append([]int{s.process.Pid()}, s.process.family()...) // looking for them takes longer than the answer of a fast server
+		all := append([]int{s.Pid()}, s.family()...) // looking for them takes longer than the answer of a fast server
 		return playLost(t, s, func() {
 			for _, pid := range all {
 				_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended

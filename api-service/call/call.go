@@ -106,11 +106,11 @@ type Pooling[Req, Resp any] struct {
 	Answer func(resp Resp) []byte
 }
 
-// Embeddings is a request for vectors, and Scores one for the relevance of documents.
-type (
-	Embeddings = Pooling[*chatv1.EmbeddingsRequest, *chatv1.EmbeddingsResponse]
-	Scores     = Pooling[*chatv1.ScoreRequest, *chatv1.ScoreResponse]
-)
+// Embeddings is a request for vectors.
+type Embeddings = Pooling[*chatv1.EmbeddingsRequest, *chatv1.EmbeddingsResponse]
+
+// Scores is a request for the relevance of documents.
+type Scores = Pooling[*chatv1.ScoreRequest, *chatv1.ScoreResponse]
 
 // maxInputs is the maximum number of texts of a request for vectors or scores. It equals the
 // chat-service's limit.

@@ -422,6 +422,7 @@ func TestRoomIsReported(t *testing.T) {
 			x.Free(false)
 		}()
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if len(out) == 0 {
 			t.Error("everything was taken")
 		}

@@ -88,7 +88,7 @@ func (s *Server) Run(ctx context.Context, ln net.Listener, drain func() (goodbye
 	}
 	goodbye := drain()
 	t.stop()
-	_ = <-failed   // says that it was stopped
+	<-failed       // says that it was stopped
 	_ = ln.Close() // refuses connections from now on
 	s.end(goodbye)
 	return nil

@@ -93,7 +93,7 @@ func TestWorkersAreListed(t *testing.T) {
 		t.Fatalf("%v: %s", err, body)
 	}
 	if want := (story.Worker{
-		Name: "llm-worker/0", Target: "h:1", State: "healthy", Model: "m", Engine: "openai", Role: "both", Upstream: "vllm", Server: "vLLM 0.32.0", ContextLength: 512, Continues: true,
+		Name: "llm-worker/0", Target: "h:1", State: "healthy", Model: "m", Engine: "openai", Role: "both", Upstream: "vllm", Server: "vLLM 0.32.0", ContextLength: 512, Continues: true, Generates: true,
 		Streams: 3, Running: 4, Queued: 1, MaxRunning: 8, MaxQueued: 32, KVUsedTokens: 90, KVTotalTokens: 4096, KVCachedTokens: 64, Said: "2026-01-02T03:04:05Z",
 	}); got.Workers[0] != want {
 		t.Errorf("%+v", got.Workers[0])

@@ -63,7 +63,7 @@ func worker(w *chatv1.Worker) Worker {
 		Name: info.GetInstance(), Target: w.GetTarget(), Message: w.GetMessage(),
 		State: strings.ToLower(strings.TrimPrefix(w.GetState().String(), "WORKER_STATE_")),
 		Model: model, Leaving: w.GetLeaving(), Engine: info.GetEngine(), Role: role(info), Upstream: info.GetCapabilities().GetUpstream(), Server: info.GetServer(),
-		ContextLength: contextOf(info), Continues: info.GetContinues(), Generates: !info.GetPoolsOnly(), Embeds: info.GetEmbeds(), Scores: info.GetScores(), Streams: w.GetStreams(),
+		ContextLength: contextOf(info), Continues: info.GetContinues(), Generates: info != nil && !info.GetPoolsOnly(), Embeds: info.GetEmbeds(), Scores: info.GetScores(), Streams: w.GetStreams(),
 		Running: load.GetRunning(), Queued: load.GetQueued(), MaxRunning: load.GetMaxRunning(), MaxQueued: load.GetMaxQueued(),
 		KVUsedTokens: load.GetKvUsedTokens(), KVTotalTokens: load.GetKvTotalTokens(), KVCachedTokens: load.GetKvCachedTokens(), Said: said,
 	}

@@ -192,7 +192,7 @@ func TestAWorkerThatOnlyPoolsSaysWhatItMakes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer cc.Close() //nolint:errcheck // the test is over
+	defer cc.Close()
 	for _, err := range rpc.Dial("caller", "llm-worker/0", workerv1.NewWorkerClient(cc).Generate, methods.Worker)(t.Context(), request(1)) {
 		if e := streamerr.As(err); e.Reason != streamerr.Invalid || e.Param != "model" || !strings.Contains(e.Text(), "/v1/rerank") || strings.Contains(e.Text(), "embeddings") {
 			t.Error(err)

@@ -33,10 +33,11 @@ type pooler struct {
 	asked map[string][]map[string]any // the bodies, by path
 }
 
+// newPooler returns a server with answers, or one that is still to be started with its answers if answers is nil.
 func newPooler(t *testing.T, answers map[string]http.HandlerFunc) *pooler {
 	t.Helper()
 	p := &pooler{answers: answers, asked: map[string][]map[string]any{}}
-	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	p.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer := p.answers[r.Method+" "+r.URL.Path]
 		if answer == nil {
 			refuse(http.StatusNotFound, `{"detail":"Not Found"}`)(w, r)
@@ -45,6 +46,9 @@ func newPooler(t *testing.T, answers map[string]http.HandlerFunc) *pooler {
 		answer(w, r)
 	}))
 	t.Cleanup(p.Close)
+	if answers != nil {
+		p.Start()
+	}
 	return p
 }
 
@@ -178,6 +182,7 @@ func TestServersThatOnlyPoolAreHealthy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPooler(t, nil)
 			p.answers = test.answers(p)
+			p.Start()
 			for _, model := range []*lexicon.Model{noFiles(), tinyModel(t)} {
 				e := engineOf(t, model, p.URL)
 				up := e.Upstream()
@@ -223,6 +228,7 @@ func TestAServerThatFailsIsNoPooler(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPooler(t, nil)
 			p.answers = map[string]http.HandlerFunc{"GET /v1/models": list("vllm"), "POST /v1/completions": refusal, "POST /v1/chat/completions": refusal, "POST /v1/embeddings": texts(p)}
+			p.Start()
 			e, _, _ := watchedModel(t, noFiles(), nil, p.URL, func(o *openai.Options) {
 				if name == "no such model" {
 					o.Model = "another"
@@ -248,6 +254,7 @@ func TestScoresComeFromTheUpstream(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPooler(t, nil)
 			p.answers = map[string]http.HandlerFunc{"GET /v1/models": list(test.owner), "POST " + test.path: test.scores(p), "POST /v1/completions": refuse(http.StatusNotImplemented, `{}`), "POST /v1/chat/completions": refuse(http.StatusNotImplemented, `{}`)}
+			p.Start()
 			e := engineOf(t, noFiles(), p.URL)
 			resp, err := e.Score(t.Context(), rate("query", "a", "bcd", "ef"))
 			if err != nil || resp.GetModel() != "tiny" || resp.GetEnd().GetUsage().GetPromptTokens() == 0 {
@@ -284,6 +291,7 @@ func TestRequestsAreAsLongAsTheServerTakes(t *testing.T) {
 		slices.Reverse(list) // the most relevant first
 		fmt.Fprintf(w, "[%s]", strings.Join(list, ","))
 	}}
+	p.Start()
 	e := engineOf(t, noFiles(), p.URL)
 	resp, err := e.Score(t.Context(), rate("query", "a", "bb", "ccc", "dddd", "eeeee"))
 	if err != nil || !slices.Equal(resp.GetScores(), []float32{1, 2, 3, 4, 5}) || resp.GetEnd().GetUsage().GetPromptTokens() == 0 {
@@ -311,6 +319,7 @@ func TestScoresOfAnUpstreamKeepTheContract(t *testing.T) {
 			}
 			fmt.Fprint(w, `{"data":[{"index":0,"score":1}],"usage":{"prompt_tokens":2}}`)
 		}}
+		p.Start()
 		e := engineOf(t, noFiles(), p.URL)
 		return streamtest.Subject[*workerv1.ScoreRequest, *workerv1.ScoreResponse]{
 			Sequence: stream.Unary(e.Score),
@@ -332,6 +341,7 @@ func TestInvalidScoresAreFailuresOfTheEngine(t *testing.T) {
 			pairs(p)(w, r)
 		}
 	}}
+	p.Start()
 	e := engineOf(t, noFiles(), p.URL)
 	for _, a := range []string{
 		"", "{}", "[]", `{"data":[]}`, `{"data":[{"index":0,"score":1},{"index":0,"score":1}]}`, `{"data":[{"index":1,"score":1}]}`, `{"data":[{"index":-1,"score":1}]}`,
@@ -360,6 +370,7 @@ func TestStopClosesTheConnectionOfScores(t *testing.T) {
 		<-r.Context().Done()
 		close(closed)
 	}}
+	p.Start()
 	e := engineOf(t, noFiles(), p.URL)
 	ctx, ctl := stream.Detached(t.Context(), time.Second)
 	defer ctl.Release()
