@@ -100,13 +100,13 @@ func TestProblemNamesWhyNoWorkerIsHealthy(t *testing.T) {
 	}
 }
 
-// checked calls f when the health is asked for.
-type checked struct {
+// A healthCheck calls f when the health is asked for.
+type healthCheck struct {
 	healthpb.HealthClient
 	f func()
 }
 
-func (c checked) Check(context.Context, *healthpb.HealthCheckRequest, ...grpc.CallOption) (*healthpb.HealthCheckResponse, error) {
+func (c healthCheck) Check(context.Context, *healthpb.HealthCheckRequest, ...grpc.CallOption) (*healthpb.HealthCheckResponse, error) {
 	c.f()
 	return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}, nil
 }
@@ -121,7 +121,7 @@ func TestInfoIsNotOlderThanTheHealth(t *testing.T) {
 		}
 		return info, nil
 	})
-	w := &Worker{client: infoOnly{answer: &answer}, health: checked{f: func() { tried = true }}, check: func(*Worker, *llmv1.WorkerInfo) error { return nil }}
+	w := &Worker{client: infoOnly{answer: &answer}, health: healthCheck{f: func() { tried = true }}, check: func(*Worker, *llmv1.WorkerInfo) error { return nil }}
 	if got, err := w.ask(t.Context()); err != nil || got.GetContextLength() != 4096 {
 		t.Error(got, err)
 	}
