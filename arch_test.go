@@ -104,7 +104,6 @@ func TestArrowsPointDownwards(t *testing.T) {
 		"llm-worker":   {"llm-worker", "internal", "pkg", "idl"},
 		"gateway":      {"gateway", "api-service", "chat-service", "llm-worker", "internal", "pkg"}, // the services in one process
 		"command":      {"command", "api-service", "internal", "pkg"},                               // what operators call
-		"contrib":      {"contrib", "internal", "pkg", "idl"},                                       // for services of others
 		"lab":          {"lab", "internal", "pkg", "idl"},                                           // for tests and measurements
 		"internal":     {"internal", "pkg", "idl"},
 		"pkg":          {"internal", "pkg", "idl"},
@@ -129,14 +128,13 @@ func TestArrowsPointDownwards(t *testing.T) {
 func TestTransportsStayWhereTheyBelong(t *testing.T) {
 	for library, homes := range map[string][]string{
 		"github.com/cloudwego/kitex": {
-			"pkg/rpc/kitexrpc", "pkg/rpc/ttrpc", "contrib/kitexstream", "idl/gen/thrift", "idl/gen/example",
-			"examples/mock", "examples/kitexgrpc", "examples/kitexttstream",
+			"pkg/rpc/kitexrpc", "pkg/rpc/ttrpc", "idl/gen/thrift", "examples/mock",
 		},
 		"github.com/cloudwego/hertz": {
-			"api-service/connection", "api-service/edge", "contrib/kitexstream/hertzsse", "examples/chat",
+			"api-service/connection", "api-service/edge", "examples/chat",
 		},
 		"google.golang.org/grpc": {
-			"idl/gen", "pkg/streamerr", "pkg/rpc", "contrib/kitexstream", // its types
+			"idl/gen", "pkg/streamerr", "pkg/rpc", // its types
 			"api-service/edge", "chat-service/server", "chat-service/fleet", "llm-worker/worker", "llm-worker/engine", "examples", "e2e/simulation", // where servers and clients are made
 			"bench/relay", // is compared with ours
 		},
@@ -151,24 +149,6 @@ func TestTransportsStayWhereTheyBelong(t *testing.T) {
 					t.Errorf("%s imports %s; only %v may: write against stream.Sequence, and have the transport handed in", from, imp, homes)
 				}
 			}
-		}
-	}
-}
-
-// TestContribKnowsNoLanguageModels: what services of others import has no code of language models in it.
-func TestContribKnowsNoLanguageModels(t *testing.T) {
-	out, err := exec.Command("go", "list", "-deps", "./contrib/...").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	may := []string{"contrib/", "internal/otlp", "internal/prefetch", "pkg/stream", "pkg/streamerr", "pkg/streamtrace", "pkg/tally", "pkg/rpc/kitexrpc/kitexerr", "pkg/rpc/ttrpc/ttcause", "idl/gen/whence/stream/v1"}
-	for path := range strings.FieldsSeq(string(out)) {
-		name := local(path)
-		allows := func(allowed string) bool {
-			return name == allowed || strings.HasSuffix(allowed, "/") && strings.HasPrefix(name, allowed)
-		}
-		if name != "" && !slices.ContainsFunc(may, allows) {
-			t.Errorf("contrib depends on %s; it may only depend on %v", name, may)
 		}
 	}
 }

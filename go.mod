@@ -11,7 +11,6 @@ require (
 	github.com/cloudwego/hertz v0.10.6
 	github.com/cloudwego/kitex v0.16.3
 	github.com/cloudwego/netpoll v0.7.5
-	github.com/cloudwego/prutal v0.1.3
 	github.com/cloudwego/thriftgo v0.4.5
 	github.com/cockroachdb/datadriven v1.0.2
 	github.com/coreos/go-oidc/v3 v3.21.0

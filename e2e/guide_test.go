@@ -11,13 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cloudwego/kitex/server"
 	"google.golang.org/grpc"
 
-	"github.com/whence-dev/whence/idl/gen/example/grpc/prices"
-	pricesservice "github.com/whence-dev/whence/idl/gen/example/grpc/prices/prices"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	"github.com/whence-dev/whence/internal/pollnet/pollnettest"
 	"github.com/whence-dev/whence/lab"
 )
 
@@ -114,20 +110,7 @@ func (c *waitingChat) Generate(st grpc.BidiStreamingServer[chatv1.GenerateReques
 	return st.Context().Err()
 }
 
-// waitingPrices is waitingChat for a plain Kitex server.
-type waitingPrices struct {
-	prices.Prices
-	begun, ended chan error
-}
-
-func (p *waitingPrices) Watch(ctx context.Context, _ *prices.Symbol, _ prices.Prices_WatchServer) error {
-	p.begun <- nil
-	<-ctx.Done()
-	p.ended <- errors.Join(ctx.Err(), context.Cause(ctx))
-	return ctx.Err()
-}
-
-// TestTheGuideOnCancelsAtServers: a server sees no reason, and on Kitex a text.
+// TestTheGuideOnCancelsAtServers: a server of grpc-go sees no reason. contrib/kitexstream has the test for Kitex.
 func TestTheGuideOnCancelsAtServers(t *testing.T) {
 	t.Parallel()
 	chat := &waitingChat{begun: make(chan error, 1), ended: make(chan error, 1)}
@@ -136,41 +119,21 @@ func TestTheGuideOnCancelsAtServers(t *testing.T) {
 	ln := listenLocal(t)
 	go func() { _ = grpcServer.Serve(ln) }()
 	t.Cleanup(grpcServer.Stop)
-
-	watched := &waitingPrices{begun: make(chan error, 1), ended: make(chan error, 1)}
-	kitexAt, exit, served := pollnettest.Listen(t), make(chan error), make(chan error, 1)
-	kitexServer := pricesservice.NewServer(watched, server.WithListener(kitexAt), server.WithExitSignal(func() <-chan error { return exit }))
-	go func() { served <- kitexServer.Run() }()
-	t.Cleanup(func() {
-		close(exit)
-		<-served
-	})
-	for name, c := range map[string]struct {
-		addr, method string
-		begun, ended chan error
-		want         string
-	}{
-		"grpc-go": {ln.Addr().String(), chatv1.Chat_Generate_FullMethodName, chat.begun, chat.ended, "context canceled\ncontext canceled"},
-		"kitex":   {kitexAt.Addr().String(), "/prices.Prices/Watch", watched.begun, watched.ended, "RSTStream Frame received with error code: CANCEL"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			st, err := dialGRPC(t, c.addr).NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, c.method)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := errors.Join(st.SendMsg(&chatv1.GenerateRequest{}), st.CloseSend()); err != nil {
-				t.Fatal(err)
-			}
-			if err := <-c.begun; err != nil {
-				t.Fatal(err)
-			}
-			cancel()
-			if seen := (<-c.ended).Error(); !strings.Contains(seen, c.want) || !strings.HasSuffix(seen, "context canceled") {
-				t.Errorf("the handler sees %q, want %q", seen, c.want)
-			}
-		})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	st, err := dialGRPC(t, ln.Addr().String()).NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, chatv1.Chat_Generate_FullMethodName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(st.SendMsg(&chatv1.GenerateRequest{}), st.CloseSend()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-chat.begun; err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if seen := (<-chat.ended).Error(); seen != "context canceled\ncontext canceled" {
+		t.Errorf("the handler sees %q", seen)
 	}
 }
 

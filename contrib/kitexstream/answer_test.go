@@ -5,42 +5,32 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/cloudwego/kitex/client"
 	"github.com/cloudwego/kitex/pkg/kerrors"
+	"github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/codes"
 	"github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/grpc"
+	"github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/status"
 	"github.com/cloudwego/kitex/server"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 
-	"github.com/whence-dev/whence/contrib/kitexstream"
-	"github.com/whence-dev/whence/contrib/kitexstream/telemetry"
-	"github.com/whence-dev/whence/pkg/rpc/kitexrpc/kitexerr"
-	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/contrib/kitexstream/internal/kitextest"
+	"github.com/whence-dev/whence/contrib/kitexstream/monitor"
+	"github.com/whence-dev/whence/contrib/kitexstream/streamerr"
 )
 
-// endings returns the lines of the metric of endings from a scrape of the hop.
-func (h hop) endings(t *testing.T) []string {
-	t.Helper()
-	registry := prometheus.NewPedanticRegistry()
-	if err := h.Register(registry); err != nil {
-		t.Fatal(err)
-	}
-	w := httptest.NewRecorder()
-	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
-	var lines []string
-	for line := range strings.Lines(w.Body.String()) {
-		if strings.HasPrefix(line, "stream_endings_total{") {
-			lines = append(lines, strings.TrimSpace(line))
+// endings returns the endings of a hop, one line each.
+func (h hop) endings() string {
+	var lines strings.Builder
+	for _, f := range h.Figures() {
+		for _, e := range f.Endings {
+			fmt.Fprintf(&lines, "%s %s %s %d\n", f.Side, e.Origin, e.Reason, e.N)
 		}
 	}
-	return lines
+	return lines.String()
 }
 
 // TestABizStatusErrorIsTheApplicationsOwnAnswer: both hops on its way count it under its own
@@ -48,36 +38,37 @@ func (h hop) endings(t *testing.T) []string {
 func TestABizStatusErrorIsTheApplicationsOwnAnswer(t *testing.T) {
 	for _, b := range bindings {
 		t.Run(b.system, func(t *testing.T) {
-			all := func(c *telemetry.Config) { c.Ratio = 1 }
+			all := func(c *monitor.Config) { c.Ratio = 1 }
 			leaf, middle := newHop(t, "leaf", all), newHop(t, "middle", all)
 			leafAt, _ := b.serveAt(t, leaf, func(context.Context, func(int64) error) error {
 				return kerrors.NewGRPCBizStatusError(404, "no such symbol")
 			})
-			below := b.dial(t, leafAt, client.WithSuite(kitexstream.Client(middle.Monitor)))
+			below := b.dial(t, leafAt, watching(middle))
 			middleAt, _ := b.serveAt(t, middle, func(ctx context.Context, _ func(int64) error) error {
 				st, err := below(ctx)
 				return readAll(ctx, st, err)
 			})
-			st, err := b.dial(t, middleAt)(t.Context())
-			err = readAll(t.Context(), st, err)
+			st, err := b.dial(t, middleAt)(kitextest.Context(t))
+			err = readAll(kitextest.Context(t), st, err)
 			if biz, ok := kerrors.FromBizStatusError(err); !ok || biz.BizStatusCode() != 404 || biz.BizMessage() != "no such symbol" {
 				t.Errorf("the caller got %v", err)
 			}
 			for side, want := range map[string]struct {
 				hop
-				kind, path, origin string
+				side         monitor.Side
+				path, origin string
 			}{
 				"leaf":          {leaf, "server", "leaf", "self"},
 				"middle's call": {middle, "client", "leaf > middle", "peer"},
 				"middle":        {middle, "server", "leaf > middle", "peer"},
 			} {
-				span := only(t, want.ended(t), want.kind)
+				span := only(t, want.ended(t), want.side)
 				check(t, side, span, streamerr.Completed, want.path)
-				if got := attr(span, "whence.biz_status"); got != "404" {
-					t.Errorf("%s: the span has the status %q", side, got)
+				if span.BizStatus == nil || *span.BizStatus != 404 {
+					t.Errorf("%s: the record has the status %v", side, span.BizStatus)
 				}
-				lines := strings.Join(want.endings(t), "\n")
-				if !strings.Contains(lines, fmt.Sprintf(`origin=%q,reason="biz_status",side=%q`, want.origin, want.kind)) || strings.Contains(lines, "internal") {
+				lines := want.endings()
+				if !strings.Contains(lines, fmt.Sprintf("%s %s biz_status 1\n", want.side, want.origin)) || strings.Contains(lines, "internal") {
 					t.Errorf("%s: the endings are %s", side, lines)
 				}
 			}
@@ -85,15 +76,28 @@ func TestABizStatusErrorIsTheApplicationsOwnAnswer(t *testing.T) {
 	}
 }
 
+// whenceError returns the ending of a Whence service, as its Kitex servers send it.
+func whenceError(t *testing.T, reason, path string) error {
+	t.Helper()
+	st, err := status.New(codes.ResourceExhausted, "the queue is full").WithDetails(
+		&errdetails.ErrorInfo{Reason: reason, Domain: streamerr.Domain, Metadata: map[string]string{streamerr.PathKey: path}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	biz := kerrors.NewGRPCBizStatusError(int32(codes.ResourceExhausted), "the queue is full")
+	biz.(kerrors.GRPCStatusIface).SetGRPCStatus(st)
+	return biz
+}
+
 // TestAStatusOfAWhenceServiceIsAnEnding: Whence's Kitex servers send their endings as
 // BizStatusErrors.
 func TestAStatusOfAWhenceServiceIsAnEnding(t *testing.T) {
 	caller := newHop(t, "root", nil)
 	addr, _ := bindings[0].servePlain(t, func(context.Context, func(int64) error) error {
-		return kitexerr.ToKitex(&streamerr.Error{Reason: streamerr.Overloaded, Path: streamerr.NewPath("worker", "chat"), Message: "the queue is full"})
+		return whenceError(t, "OVERLOADED", "worker > chat")
 	})
-	st, err := bindings[0].dial(t, addr, client.WithSuite(kitexstream.Client(caller.Monitor)))(t.Context())
-	_ = readAll(t.Context(), st, err)
+	st, err := bindings[0].dial(t, addr, watching(caller))(kitextest.Context(t))
+	_ = readAll(kitextest.Context(t), st, err)
 	check(t, "root", only(t, caller.ended(t), "client"), streamerr.Overloaded, "worker > chat > root")
 }
 
@@ -108,15 +112,15 @@ func TestAShutdownIsTheServersEnding(t *testing.T) {
 				<-ctx.Done()
 				return errors.Join(err, ctx.Err())
 			})
-			st, err := b.dial(t, addr, client.WithSuite(kitexstream.Client(caller.Monitor)))(t.Context())
+			st, err := b.dial(t, addr, watching(caller))(kitextest.Context(t))
 			if err == nil {
-				_, err = st.recv(t.Context())
+				_, err = st.recv(kitextest.Context(t))
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
 			stop()
-			if err := readAll(t.Context(), st, nil); errors.Is(err, io.EOF) {
+			if err := readAll(kitextest.Context(t), st, nil); errors.Is(err, io.EOF) {
 				t.Error("the stream completed")
 			}
 			check(t, "leaf", only(t, at.ended(t), "server"), streamerr.Draining, "leaf")
@@ -137,8 +141,8 @@ func TestAConnectionPastItsMaximumAgeIsTheServersEnding(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		}, server.WithGRPCKeepaliveParams(grpc.ServerKeepalive{MaxConnectionAge: age, MaxConnectionAgeGrace: age}))
-		st, err := bindings[0].dial(t, addr, client.WithSuite(kitexstream.Client(caller.Monitor)))(t.Context())
-		_ = readAll(t.Context(), st, err)
+		st, err := bindings[0].dial(t, addr, watching(caller))(kitextest.Context(t))
+		_ = readAll(kitextest.Context(t), st, err)
 		if !handled.Load() {
 			t.Logf("after %v the stream has not reached the handler", age)
 			continue
@@ -152,7 +156,7 @@ func TestAConnectionPastItsMaximumAgeIsTheServersEnding(t *testing.T) {
 
 // TestCallersWithoutASuite: the server names such a caller "client".
 func TestCallersWithoutASuite(t *testing.T) {
-	for _, b := range bindings {
+	for _, b := range canceling() {
 		for name, test := range map[string]struct {
 			end    func(cut, cancel func())
 			reason streamerr.Reason
@@ -163,7 +167,7 @@ func TestCallersWithoutASuite(t *testing.T) {
 			"vanishes":         {func(cut, _ func()) { cut() }, streamerr.PeerLost, "client > leaf"},
 		} {
 			t.Run(b.system+" "+name, func(t *testing.T) {
-				at := newHop(t, "leaf", func(c *telemetry.Config) { c.Ratio = 1 })
+				at := newHop(t, "leaf", func(c *monitor.Config) { c.Ratio = 1 })
 				completes := test.reason == streamerr.Completed
 				addr, _ := b.serveAt(t, at, func(ctx context.Context, send func(int64) error) error {
 					if err := send(1); err != nil || completes {
@@ -174,7 +178,7 @@ func TestCallersWithoutASuite(t *testing.T) {
 				})
 				proxy := newProxy(t)
 				proxy.to(addr)
-				ctx, cancel := context.WithCancel(t.Context())
+				ctx, cancel := context.WithCancel(kitextest.Context(t))
 				defer cancel()
 				st, err := b.dial(t, proxy.addr())(ctx)
 				if err == nil {

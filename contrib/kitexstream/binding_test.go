@@ -7,24 +7,22 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cloudwego/kitex"
 	"github.com/cloudwego/kitex/client"
 	"github.com/cloudwego/kitex/client/streamclient"
 	"github.com/cloudwego/kitex/pkg/rpcinfo"
 	"github.com/cloudwego/kitex/server"
 	"github.com/cloudwego/kitex/transport"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/whence-dev/whence/contrib/kitexstream"
-	"github.com/whence-dev/whence/contrib/kitexstream/telemetry"
-	before "github.com/whence-dev/whence/idl/gen/example/before/prices"
-	beforeprices "github.com/whence-dev/whence/idl/gen/example/before/prices/prices"
-	pb "github.com/whence-dev/whence/idl/gen/example/grpc/prices"
-	pbprices "github.com/whence-dev/whence/idl/gen/example/grpc/prices/prices"
-	thrift "github.com/whence-dev/whence/idl/gen/example/ttstream/prices"
-	thriftprices "github.com/whence-dev/whence/idl/gen/example/ttstream/prices/prices"
-	"github.com/whence-dev/whence/internal/pollnet/pollnettest"
-	"github.com/whence-dev/whence/internal/polltest"
+	before "github.com/whence-dev/whence/contrib/kitexstream/examples/gen/before/prices"
+	beforeprices "github.com/whence-dev/whence/contrib/kitexstream/examples/gen/before/prices/prices"
+	pb "github.com/whence-dev/whence/contrib/kitexstream/examples/gen/grpc/prices"
+	pbprices "github.com/whence-dev/whence/contrib/kitexstream/examples/gen/grpc/prices/prices"
+	thrift "github.com/whence-dev/whence/contrib/kitexstream/examples/gen/ttstream/prices"
+	thriftprices "github.com/whence-dev/whence/contrib/kitexstream/examples/gen/ttstream/prices/prices"
+	"github.com/whence-dev/whence/contrib/kitexstream/internal/kitextest"
+	"github.com/whence-dev/whence/contrib/kitexstream/monitor"
 )
 
 // A handler answers Watch.
@@ -44,9 +42,9 @@ type binding struct {
 }
 
 var bindings = []binding{
-	{telemetry.GRPC, serveGRPC, dialGRPC},
+	{monitor.GRPC, serveGRPC, dialGRPC},
 	{"thrift over gRPC", serveBefore, dialBefore},
-	{telemetry.TTStream, serveThrift, dialThrift},
+	{monitor.TTStream, serveThrift, dialThrift},
 }
 
 type grpcServer struct {
@@ -177,20 +175,34 @@ func named(name string) client.Option {
 	return client.WithClientBasicInfo(&rpcinfo.EndpointBasicInfo{ServiceName: name})
 }
 
-// A hop has a monitor whose spans a test reads.
-type hop struct {
-	*telemetry.Monitor
-	spans *tracetest.InMemoryExporter
+// watching returns the option of a client with the suite of a hop, and with Kitex's events if it has
+// them.
+func watching(h hop, options ...kitexstream.ClientOption) client.Option {
+	return client.WithSuite(clientOptions(append(kitexstream.Client(h.Monitor, options...).Options(), eventHandlers...)))
 }
 
-func newHop(t *testing.T, name string, change func(*telemetry.Config)) hop {
+// canceling returns the bindings whose callees learn that their caller has left.
+func canceling() []binding {
+	if kitex.Version < "v0.15" { // over TTHeader Streaming, Kitex sent no cancels
+		return bindings[:2]
+	}
+	return bindings
+}
+
+// A hop has a monitor whose records a test reads.
+type hop struct {
+	*monitor.Monitor
+	records *kitextest.Records
+}
+
+func newHop(t *testing.T, name string, change func(*monitor.Config)) hop {
 	t.Helper()
-	spans := tracetest.NewInMemoryExporter()
-	config := telemetry.Config{Name: name, ErrorTexts: true, Exporters: []sdktrace.SpanExporter{retainingExporter{spans}}}
+	records := new(kitextest.Records)
+	config := monitor.Config{Name: name, ErrorTexts: true, Exporter: records}
 	if change != nil {
 		change(&config)
 	}
-	h := hop{telemetry.New(config), spans}
+	h := hop{monitor.New(config), records}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -199,21 +211,15 @@ func newHop(t *testing.T, name string, change func(*telemetry.Config)) hop {
 	return h
 }
 
-// A retainingExporter retains its spans when the monitor closes.
-type retainingExporter struct{ *tracetest.InMemoryExporter }
-
-// Shutdown implements the SDK's SpanExporter.
-func (retainingExporter) Shutdown(context.Context) error { return nil }
-
-// ended waits for the streams of a hop, closes its monitor and returns its spans.
-func (h hop) ended(t *testing.T) tracetest.SpanStubs {
+// ended waits for the streams of a hop, closes its monitor and returns its records.
+func (h hop) ended(t *testing.T) []*monitor.Record {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), polltest.Patience) // a handler may be about to return
+	ctx, cancel := context.WithTimeout(context.Background(), kitextest.Patience) // a handler may be about to return
 	defer cancel()
 	if err := h.Close(ctx); err != nil {
 		t.Fatal(err)
 	}
-	return h.spans.GetSpans()
+	return h.records.All()
 }
 
 // serveAt serves h with the suite of a hop until the test ends, or stop is called.
@@ -225,7 +231,7 @@ func (b binding) serveAt(t *testing.T, at hop, h handler, options ...server.Opti
 // servePlain serves h without the suite until the test ends, or stop is called.
 func (b binding) servePlain(t *testing.T, h handler, options ...server.Option) (addr string, stop func()) {
 	t.Helper()
-	ln := pollnettest.Listen(t)
+	ln := kitextest.Listen(t)
 	exit, done := make(chan error), make(chan error, 1)
 	srv := b.serve(ln, h, append(options, server.WithExitWaitTime(50*time.Millisecond), server.WithExitSignal(func() <-chan error { return exit }))...)
 	go func() { done <- srv.Run() }()

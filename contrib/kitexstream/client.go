@@ -3,22 +3,20 @@ package kitexstream
 import (
 	"context"
 	"errors"
-	"io"
 	"runtime"
+	"strings"
 	"sync"
 
 	"github.com/bytedance/gopkg/cloud/metainfo"
 	"github.com/cloudwego/kitex/pkg/endpoint/cep"
+	"github.com/cloudwego/kitex/pkg/kerrors"
 	"github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/metadata"
-	"github.com/cloudwego/kitex/pkg/remote/trans/ttstream"
 	"github.com/cloudwego/kitex/pkg/rpcinfo"
 	"github.com/cloudwego/kitex/pkg/serviceinfo"
 	kstreaming "github.com/cloudwego/kitex/pkg/streaming"
 
-	"github.com/whence-dev/whence/contrib/kitexstream/telemetry"
-	"github.com/whence-dev/whence/pkg/rpc/ttrpc/ttcause"
-	"github.com/whence-dev/whence/pkg/streamerr"
-	"github.com/whence-dev/whence/pkg/streamtrace"
+	"github.com/whence-dev/whence/contrib/kitexstream/monitor"
+	"github.com/whence-dev/whence/contrib/kitexstream/streamerr"
 )
 
 // middleware measures the streams of a client.
@@ -28,18 +26,18 @@ func (s clientSuite) middleware(next cep.StreamEndpoint) cep.StreamEndpoint {
 		if ri == nil || !streaming(ri) {
 			return next(ctx)
 		}
-		ctx, release := telemetry.Link(ctx)
+		ctx, release := monitor.Link(ctx)
 		call := &clientCall{
-			above: telemetry.From(ctx), ri: ri, release: release,
-			why:    func() *streamerr.Error { return telemetry.Cause(ctx) },
-			stream: s.monitor.Begin(ctx, telemetry.Call{Method: method(telemetry.Client, ri), Peer: ri.To().ServiceName()}),
+			above: monitor.From(ctx), ri: ri, release: release,
+			why:    func() *streamerr.Error { return monitor.Cause(ctx) },
+			stream: s.monitor.Begin(ctx, monitor.Call{Method: method(monitor.Client, ri), Peer: ri.To().ServiceName()}),
 		}
 		st, err := next(call.outgoing(ctx, s.forward))
 		if err != nil {
 			call.finish(err)
 			return nil, err
 		}
-		call.stream.Note(streamtrace.SendHeader, "", nil)
+		call.stream.Note(monitor.SendHeader, "", nil)
 		w := &clientStream{ClientStream: st, call: call}
 		if getter, ok := st.(kstreaming.GRPCStreamGetter); ok {
 			w.grpc = getter.GetGRPCStream()
@@ -47,7 +45,7 @@ func (s clientSuite) middleware(next cep.StreamEndpoint) cep.StreamEndpoint {
 		call.mu.Lock()
 		call.unwatch = context.AfterFunc(ctx, call.canceled) // canceled waits for mu
 		call.mu.Unlock()
-		runtime.AddCleanup(w, (*clientCall).dropped, call) // for a caller that neither reads to the end nor cancels
+		runtime.SetFinalizer(w, (*clientStream).dropped) // for a caller that neither reads to the end nor cancels
 		return w, nil
 	}
 }
@@ -55,11 +53,12 @@ func (s clientSuite) middleware(next cep.StreamEndpoint) cep.StreamEndpoint {
 // A clientCall is one stream of a client.
 type clientCall struct {
 	// Static.
-	stream  *telemetry.Stream
-	above   *telemetry.Stream // the stream of the handler that made the call, or nil
+	stream  *monitor.Stream
+	above   *monitor.Stream // the stream of the handler that made the call, or nil
 	ri      rpcinfo.RPCInfo
 	why     func() *streamerr.Error // the cause of the call's context, or nil
-	release func() bool             // of telemetry.Link
+	release func() bool             // of monitor.Link
+	headed  sync.Once               // the callee's header is recorded once
 
 	mu      sync.Mutex              // guards the following fields
 	unwatch func() bool             // stops watching the call's context; nil before the call has begun
@@ -73,7 +72,7 @@ type callKey struct{}
 // outgoing adds the path and the trace to the headers of a call. Transient metainfo is for the next
 // hop only.
 func (c *clientCall) outgoing(ctx context.Context, forward bool) context.Context {
-	grpc := system(c.ri) == telemetry.GRPC
+	grpc := system(c.ri) == monitor.GRPC
 	md := metadata.MD{}
 	if old, ok := metadata.FromOutgoingContext(ctx); ok && grpc {
 		md = old.Copy()
@@ -108,19 +107,22 @@ func (c causeContext) Err() error {
 	if err == nil {
 		return nil
 	}
-	cause := telemetry.Cause(c.Context)
-	if ex, ok := errors.AsType[*ttstream.Exception](cause.Cause); ok && !typedCause(ex) {
-		return ex // the caller's reset over TTHeader Streaming: Kitex adds this hop to its path
+	cause := monitor.Cause(c.Context)
+	if x, ok := asException(cause.Cause); ok && !x.mayHaveCause() {
+		return x.err // the caller's reset over TTHeader Streaming: Kitex adds this hop to its path
 	}
-	own := context.Cause(c.Context)
-	_, typed := errors.AsType[*streamerr.Error](own)
-	if _, ok := errors.AsType[streamerr.Reason](own); !ok && !typed && len(cause.Path) == 0 {
+	var (
+		own    = context.Cause(c.Context)
+		typed  *streamerr.Error
+		reason streamerr.Reason
+	)
+	if !errors.As(own, &typed) && !errors.As(own, &reason) && len(cause.Path) == 0 {
 		return err // an untyped error of the application
 	}
 	if call, ok := c.Value(callKey{}).(*clientCall); ok {
 		cause = call.sent(cause)
 	}
-	return ttcause.Error(cause, cause)
+	return sentCause(cause)
 }
 
 // sent returns the form of a cause that leaves the process: with the path up to this hop, and
@@ -136,30 +138,6 @@ func (c *clientCall) sent(cause *streamerr.Error) *streamerr.Error {
 	return &out
 }
 
-// events records the headers and trailers that Kitex's transports receive.
-var events = rpcinfo.ClientStreamEventHandler{
-	HandleStreamRecvHeaderEvent: func(ctx context.Context, _ rpcinfo.RPCInfo, _ rpcinfo.StreamRecvHeaderEvent) {
-		if c, ok := ctx.Value(callKey{}).(*clientCall); ok {
-			c.stream.Note(streamtrace.RecvHeader, "", nil)
-		}
-	},
-	HandleStreamFinishEvent: func(ctx context.Context, _ rpcinfo.RPCInfo, e rpcinfo.StreamFinishEvent) {
-		c, ok := ctx.Value(callKey{}).(*clientCall)
-		switch {
-		case !ok:
-		case e.GRPCTrailer != nil:
-			c.gotTrailer(func(key string) string {
-				if values := metadata.MD(e.GRPCTrailer).Get(key); len(values) > 0 {
-					return values[0]
-				}
-				return ""
-			})
-		case e.TTStreamTrailer != nil:
-			c.gotTrailer(func(key string) string { return e.TTStreamTrailer[key] })
-		}
-	},
-}
-
 // gotTrailer keeps the callee's trailer. The caller may not have read the last messages yet.
 func (c *clientCall) gotTrailer(get func(key string) string) {
 	c.mu.Lock()
@@ -167,7 +145,7 @@ func (c *clientCall) gotTrailer(get func(key string) string) {
 	c.trailer = get
 	c.mu.Unlock()
 	if !again {
-		c.stream.Note(streamtrace.RecvTrailer, "", trailerEnding(get))
+		c.stream.Note(monitor.RecvTrailer, "", trailerEnding(get))
 	}
 }
 
@@ -197,7 +175,7 @@ func (c *clientCall) left(why *streamerr.Error, reset bool) {
 			return e
 		}
 		if reset && trailer == nil {
-			c.stream.Note(streamtrace.SendRst, resetCode(why), c.stream.Arrived(why))
+			c.stream.Note(monitor.SendRst, resetCode(why), c.stream.Arrived(why))
 		}
 		return why
 	})
@@ -218,7 +196,7 @@ func (c *clientCall) end(err error, ending func(trailer func(string) string) *st
 	}
 	c.release()
 	c.stream.End(ending(trailer))
-	if err != nil && !errors.Is(err, io.EOF) {
+	if !complete(err) {
 		c.above.Below(err, c.stream.Ending())
 	}
 }
@@ -226,13 +204,13 @@ func (c *clientCall) end(err error, ending func(trailer func(string) string) *st
 // ending returns the ending of a stream that returned err to its reader, and records the reset or
 // trailer that came with it.
 func (c *clientCall) ending(err error, trailer func(key string) string) *streamerr.Error {
-	done := err == nil || errors.Is(err, io.EOF)
+	done := complete(err)
 	e := trailerEnding(trailer)
 	if trailer == nil && (done || inTrailer(err)) { // Kitex reports no empty trailer of TTHeader Streaming
-		c.stream.Note(streamtrace.RecvTrailer, "", nil)
+		c.stream.Note(monitor.RecvTrailer, "", nil)
 		trailer = func(string) string { return "" }
 	}
-	code, biz := answered(err)
+	code, biz := Answer(err)
 	if biz {
 		c.stream.Answered(code)
 	}
@@ -243,37 +221,40 @@ func (c *clientCall) ending(err error, trailer func(key string) string) *streame
 	case e != nil && biz:
 	case e != nil:
 		if !done {
-			e.Message, e.Cause = classify(err).Text(), err
+			e.Message, e.Cause = Classify(c.stream.Peer(), err).Text(), err
 		}
 	case done, biz:
-		e = telemetry.Completed()
+		e = monitor.Completed()
 	default:
 		if trailer == nil {
 			if why := c.why(); why != nil {
-				c.stream.Note(streamtrace.SendRst, resetCode(why), c.stream.Arrived(why))
+				c.stream.Note(monitor.SendRst, resetCode(why), c.stream.Arrived(why))
 				return why
 			}
 		}
-		own := *classify(err)
-		if trailer == nil && own.Reason == streamerr.Deadline && len(own.Path) == 0 { // Kitex's own timer for Recv
-			c.stream.Note(streamtrace.SendRst, resetCode(&own), c.stream.Arrived(&own))
-			return &own
+		var origin Origin
+		e, origin = classify(err)
+		if trailer == nil && e.Reason == streamerr.Deadline && origin == Self { // Kitex's own timer for Recv
+			c.stream.Note(monitor.SendRst, resetCode(e), c.stream.Arrived(e))
+			return e
 		}
-		e = &own
 	}
 	if len(e.Path) == 0 {
 		e.Path = streamerr.NewPath(c.stream.Peer())
 	}
 	if trailer == nil {
-		c.stream.Note(streamtrace.RecvRst, resetCode(e), e)
+		c.stream.Note(monitor.RecvRst, resetCode(e), e)
 	}
 	return e
 }
 
 // inTrailer reports whether err came in a trailer of TTHeader Streaming.
 func inTrailer(err error) bool {
-	ex, ok := errors.AsType[*ttstream.Exception](err)
-	return ok && ex.TypeId() == ttApplication
+	if x, ok := asException(err); ok {
+		return x.code == ttApplication
+	}
+	_, biz := kerrors.FromBizStatusError(err)
+	return biz || err != nil && strings.HasPrefix(err.Error(), "[application exception]") // before Kitex 0.15
 }
 
 // canceled ends a stream whose context is done. Kitex itself notices that only in Recv, or by a

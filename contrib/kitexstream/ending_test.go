@@ -9,7 +9,8 @@ import (
 	kcodes "github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/codes"
 	kstatus "github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/status"
 
-	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/contrib/kitexstream/internal/kitextest"
+	"github.com/whence-dev/whence/contrib/kitexstream/streamerr"
 )
 
 // An endedContext is a handler's context that ended with an error of Kitex.
@@ -49,13 +50,13 @@ func TestReasonOfACanceledGRPCHandler(t *testing.T) {
 		"a reset while this server shuts down": {err: reset, draining: true, reason: streamerr.PeerReset, path: "shop"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := stopped(endedContext{t.Context(), test.err}, "shop", test.limit, test.draining, test.lost)
+			e := stopped(endedContext{kitextest.Context(t), test.err}, "shop", test.limit, test.draining, test.lost)
 			if e.Reason != test.reason || e.Path.String() != test.path || !errors.Is(e, test.err) {
 				t.Errorf("%v, not %s [%s]", e, test.reason, test.path)
 			}
 		})
 	}
-	if e := stopped(t.Context(), "shop", far, true, false); e != nil {
+	if e := stopped(kitextest.Context(t), "shop", far, true, false); e != nil {
 		t.Errorf("the context is live, but has the ending %v", e)
 	}
 }

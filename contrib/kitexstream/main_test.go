@@ -6,10 +6,10 @@ import (
 
 	"github.com/cloudwego/kitex/pkg/klog"
 
-	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/contrib/kitexstream/internal/kitextest"
 )
 
 func TestMain(m *testing.M) {
 	klog.SetOutput(io.Discard)
-	leaktest.Main(m)
+	kitextest.Main(m)
 }

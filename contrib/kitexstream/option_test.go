@@ -1,3 +1,5 @@
+//go:build kitex016
+
 package kitexstream_test
 
 import (
@@ -20,11 +22,11 @@ import (
 	"github.com/cloudwego/kitex/server"
 	"github.com/cloudwego/kitex/transport"
 
-	"github.com/whence-dev/whence/contrib/kitexstream"
-	pb "github.com/whence-dev/whence/idl/gen/example/grpc/prices"
-	pbprices "github.com/whence-dev/whence/idl/gen/example/grpc/prices/prices"
-	thrift "github.com/whence-dev/whence/idl/gen/example/ttstream/prices"
-	thriftprices "github.com/whence-dev/whence/idl/gen/example/ttstream/prices/prices"
+	pb "github.com/whence-dev/whence/contrib/kitexstream/examples/gen/grpc/prices"
+	pbprices "github.com/whence-dev/whence/contrib/kitexstream/examples/gen/grpc/prices/prices"
+	thrift "github.com/whence-dev/whence/contrib/kitexstream/examples/gen/ttstream/prices"
+	thriftprices "github.com/whence-dev/whence/contrib/kitexstream/examples/gen/ttstream/prices/prices"
+	"github.com/whence-dev/whence/contrib/kitexstream/internal/kitextest"
 )
 
 // A counter counts how often options act, by their names.
@@ -153,13 +155,13 @@ func callGRPC(t *testing.T, c *counter, addr string, options ...client.Option) (
 		t.Fatal(err)
 	}
 	defer runtime.KeepAlive(shop) // Kitex closes the connections of a client that is garbage
-	if _, err := shop.Last(t.Context(), &pb.Symbol{}); err != nil {
+	if _, err := shop.Last(kitextest.Context(t), &pb.Symbol{}); err != nil {
 		t.Fatal(err)
 	}
 	unary = c.take()
-	st, err := shop.Watch(t.Context(), &pb.Symbol{})
+	st, err := shop.Watch(kitextest.Context(t), &pb.Symbol{})
 	for err == nil {
-		_, err = st.Recv(t.Context())
+		_, err = st.Recv(kitextest.Context(t))
 	}
 	if !errors.Is(err, io.EOF) {
 		t.Fatal(err)
@@ -175,13 +177,13 @@ func callThrift(t *testing.T, c *counter, addr string, options ...client.Option)
 		t.Fatal(err)
 	}
 	defer runtime.KeepAlive(shop) // Kitex closes the connections of a client that is garbage
-	if _, err := shop.Last(t.Context(), &thrift.Symbol{}); err != nil {
+	if _, err := shop.Last(kitextest.Context(t), &thrift.Symbol{}); err != nil {
 		t.Fatal(err)
 	}
 	unary = c.take()
-	st, err := shop.Watch(t.Context(), &thrift.Symbol{})
+	st, err := shop.Watch(kitextest.Context(t), &thrift.Symbol{})
 	for err == nil {
-		_, err = st.Recv(t.Context())
+		_, err = st.Recv(kitextest.Context(t))
 	}
 	if !errors.Is(err, io.EOF) {
 		t.Fatal(err)
@@ -200,7 +202,7 @@ func TestWhichOptionActsOnWhat(t *testing.T) {
 	}{{bindings[2], callThrift}, {bindings[0], callGRPC}} {
 		at, caller := newHop(t, "leaf", nil), newHop(t, "root", nil)
 		addr, stop := over.serveAt(t, at, func(_ context.Context, send func(int64) error) error { return send(1) }, c.server()...)
-		unary, stream := over.call(t, c, addr, append(c.client(), client.WithSuite(kitexstream.Client(caller.Monitor)))...)
+		unary, stream := over.call(t, c, addr, append(c.client(), watching(caller))...)
 		stop()
 		for option, act := range acts {
 			counted[option] = append(counted[option], said(unary[option], act), said(stream[option], act))

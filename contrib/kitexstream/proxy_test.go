@@ -23,7 +23,8 @@ func newProxy(t *testing.T) *proxy {
 		t.Fatal(err)
 	}
 	p := &proxy{ln: ln}
-	p.wg.Go(p.accept)
+	p.wg.Add(1)
+	go p.accept()
 	t.Cleanup(func() {
 		_ = ln.Close()
 		p.cut()
@@ -41,6 +42,7 @@ func (p *proxy) to(addr string) {
 }
 
 func (p *proxy) accept() {
+	defer p.wg.Done()
 	for {
 		up, err := p.ln.Accept()
 		if err != nil {
@@ -52,11 +54,17 @@ func (p *proxy) accept() {
 			_ = up.Close()
 		} else {
 			p.conns = append(p.conns, up, down)
-			p.wg.Go(func() { _, _ = io.Copy(up, down) })
-			p.wg.Go(func() { _, _ = io.Copy(down, up) })
+			p.wg.Add(2)
+			go p.copy(up, down)
+			go p.copy(down, up)
 		}
 		p.mu.Unlock()
 	}
+}
+
+func (p *proxy) copy(to, from net.Conn) {
+	defer p.wg.Done()
+	_, _ = io.Copy(to, from)
 }
 
 // cut closes all connections.

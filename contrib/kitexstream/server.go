@@ -13,9 +13,8 @@ import (
 	"github.com/cloudwego/kitex/pkg/rpcinfo"
 	kstreaming "github.com/cloudwego/kitex/pkg/streaming"
 
-	"github.com/whence-dev/whence/contrib/kitexstream/telemetry"
-	"github.com/whence-dev/whence/pkg/streamerr"
-	"github.com/whence-dev/whence/pkg/streamtrace"
+	"github.com/whence-dev/whence/contrib/kitexstream/monitor"
+	"github.com/whence-dev/whence/contrib/kitexstream/streamerr"
 )
 
 // middleware measures the streams of a server.
@@ -27,12 +26,12 @@ func (s serverSuite) middleware(next sep.StreamEndpoint) sep.StreamEndpoint {
 		}
 		via := streamerr.ParsePath(header(base, streamerr.ViaHeader))
 		caller, limit := callerName(via, ri), newClock(base)
-		stream := s.monitor.Begin(base, telemetry.Call{
-			Method: method(telemetry.Server, ri), Peer: caller, Via: via,
-			Parent:  streamtrace.ReadParent(func(key string) string { return header(base, key) }),
+		stream := s.monitor.Begin(base, monitor.Call{
+			Method: method(monitor.Server, ri), Peer: caller, Via: via,
+			Parent:  monitor.ReadParent(func(key string) string { return header(base, key) }),
 			Stopped: s.stopped(base, ri, caller, limit),
 		})
-		stream.Note(streamtrace.RecvHeader, "", &streamerr.Error{Path: via})
+		stream.Note(monitor.RecvHeader, "", &streamerr.Error{Path: via})
 		call := &serverCall{stream: stream, ri: ri}
 		defer context.AfterFunc(base, call.reset)()
 		var err error = errPanicked // until next returns
@@ -41,7 +40,7 @@ func (s serverSuite) middleware(next sep.StreamEndpoint) sep.StreamEndpoint {
 			call.trailer(st, e)
 			stream.End(e)
 		}()
-		err = next(telemetry.With(withoutHeaders(base), stream), call.wrap(st))
+		err = next(monitor.With(withoutHeaders(base), stream), call.wrap(st))
 		return err
 	}
 }
@@ -71,9 +70,10 @@ func (s serverSuite) stopped(base context.Context, ri rpcinfo.RPCInfo, caller st
 // withoutHeaders removes the suite's headers from the metainfo of a handler's context. Kitex would
 // pass them on with each call that the handler makes with a client without a suite.
 func withoutHeaders(ctx context.Context) context.Context {
-	ctx = metainfo.DelValue(ctx, streamerr.ViaHeader)
-	ctx = metainfo.DelValue(ctx, streamtrace.StreamPrefix+streamtrace.Traceparent)
-	return metainfo.DelValue(ctx, streamtrace.StreamPrefix+streamtrace.Tracestate)
+	for _, name := range monitor.HeaderNames() {
+		ctx = metainfo.DelValue(ctx, name)
+	}
+	return ctx
 }
 
 var errPanicked = &streamerr.Error{Reason: streamerr.Internal, Message: "a middleware panicked"}
@@ -97,12 +97,12 @@ func callerName(via streamerr.Path, ri rpcinfo.RPCInfo) string {
 	if from := ri.From(); from != nil && from.ServiceName() != "" {
 		return from.ServiceName()
 	}
-	return telemetry.UnnamedPeer
+	return monitor.UnnamedPeer
 }
 
 // A serverCall is one stream of a handler.
 type serverCall struct {
-	stream *telemetry.Stream
+	stream *monitor.Stream
 	ri     rpcinfo.RPCInfo
 
 	headed, halfClosed, gone sync.Once // each event is recorded once
@@ -115,9 +115,9 @@ func (c *serverCall) reset() {
 		if why == nil {
 			return // the handler returned first
 		}
-		kind := streamtrace.RecvRst
+		kind := monitor.RecvRst
 		if why.Reason == streamerr.Draining && len(why.Path) == 1 {
-			kind = streamtrace.SendRst // this server shuts down
+			kind = monitor.SendRst // this server shuts down
 		}
 		c.stream.Note(kind, resetCode(why), why)
 	})
@@ -127,11 +127,11 @@ func (c *serverCall) reset() {
 func resetCode(why *streamerr.Error) string {
 	switch why.Reason {
 	case streamerr.PeerLost:
-		return streamtrace.CodeLost
+		return monitor.CodeLost
 	case streamerr.PeerReset, streamerr.Deadline, streamerr.Draining:
-		return streamtrace.CodeCancel
+		return monitor.CodeCancel
 	default:
-		return streamtrace.CodeStop
+		return monitor.CodeStop
 	}
 }
 
@@ -144,11 +144,11 @@ func (c *serverCall) ending(err error) *streamerr.Error {
 	if err == nil {
 		biz := c.ri.Invocation().BizStatusErr()
 		if biz == nil {
-			return telemetry.Completed()
+			return monitor.Completed()
 		}
 		err = biz
 	}
-	code, biz := answered(err)
+	code, biz := Answer(err)
 	if biz {
 		c.stream.Answered(code)
 	}
@@ -156,9 +156,9 @@ func (c *serverCall) ending(err error) *streamerr.Error {
 		return e
 	}
 	if biz {
-		return telemetry.Completed()
+		return monitor.Completed()
 	}
-	return own(err)
+	return Classify("", err)
 }
 
 // trailer adds the ending to the trailer that Kitex sends when the handler has returned.
@@ -170,12 +170,12 @@ func (c *serverCall) trailer(st kstreaming.ServerStream, e *streamerr.Error) {
 	e = c.stream.Arrived(e)
 	err := st.SetTrailer(kstreaming.Trailer{streamerr.ReasonTrailer: e.Reason.String(), streamerr.PathTrailer: e.Path.String()})
 	if err == nil {
-		c.stream.Note(streamtrace.SendTrailer, "", e)
+		c.stream.Note(monitor.SendTrailer, "", e)
 	}
 }
 
 func (c *serverCall) sentHeader() {
-	c.headed.Do(func() { c.stream.Note(streamtrace.SendHeader, "", nil) })
+	c.headed.Do(func() { c.stream.Note(monitor.SendHeader, "", nil) })
 }
 
 func (c *serverCall) sent(err error) {
@@ -190,7 +190,7 @@ func (c *serverCall) received(err error) {
 	case err == nil:
 		c.stream.Received(int(c.ri.Stats().LastRecvSize()))
 	case errors.Is(err, io.EOF):
-		c.halfClosed.Do(func() { c.stream.Note(streamtrace.RecvTrailer, "", nil) })
+		c.halfClosed.Do(func() { c.stream.Note(monitor.RecvTrailer, "", nil) })
 	}
 }
 

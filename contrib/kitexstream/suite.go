@@ -1,18 +1,18 @@
 // Package kitexstream measures and traces the streams of any Kitex service, over gRPC (protobuf and
 // thrift) and over TTHeader Streaming. A suite for servers and a suite for clients record each
-// message, header, reset and trailer of every streaming method in a telemetry.Monitor, and give
+// message, header, reset and trailer of every streaming method in a monitor.Monitor, and give
 // each ending a typed cause and a path. Handlers, clients and IDL do not change.
 //
-//	monitor := telemetry.New(telemetry.Config{Name: "checkout", Exporters: exporters})
-//	server.WithSuite(kitexstream.Server(monitor))
-//	client.WithSuite(kitexstream.Client(monitor))
+//	m := monitor.New(monitor.Config{Name: "checkout", Exporter: monitor.Text(os.Stderr)})
+//	server.WithSuite(kitexstream.Server(m))
+//	client.WithSuite(kitexstream.Client(m))
 //
 // A call carries its path (whence-via) and the place in the trace (whence-traceparent) to the next
 // hop and no further: as metadata over gRPC, as transient metainfo over TTHeader Streaming. A
 // server's trailer carries the ending (whence-end-reason, whence-end-path). Peers without a suite
 // ignore these headers.
 //
-// Handlers and clients receive Kitex's errors unchanged; Ending and telemetry.Cause return the
+// Handlers and clients receive Kitex's errors unchanged; Ending and monitor.Cause return the
 // typed cause beside them. The spans of the application's own tracer do not change either.
 // ForwardCauses is the only option that changes an error: it sends the cause of a cancel over
 // TTHeader Streaming. Unary methods are left to Kitex's tracers.
@@ -28,13 +28,13 @@ import (
 	"github.com/cloudwego/kitex/server"
 	"github.com/cloudwego/kitex/transport"
 
-	"github.com/whence-dev/whence/contrib/kitexstream/telemetry"
-	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/contrib/kitexstream/monitor"
+	"github.com/whence-dev/whence/contrib/kitexstream/streamerr"
 )
 
 // Server returns the suite of a server. Any number of servers and clients may share a monitor.
 // Kitex keeps a shutdown hook for each suite until the process ends.
-func Server(r *telemetry.Monitor) server.Suite {
+func Server(r *monitor.Monitor) server.Suite {
 	s := serverSuite{r, new(atomic.Bool), &connections{open: map[string]int{}}}
 	draining := s.draining
 	server.RegisterShutdownHook(func() { draining.Store(true) })
@@ -42,7 +42,7 @@ func Server(r *telemetry.Monitor) server.Suite {
 }
 
 // Client returns the suite of a client.
-func Client(r *telemetry.Monitor, options ...ClientOption) client.Suite {
+func Client(r *monitor.Monitor, options ...ClientOption) client.Suite {
 	s := clientSuite{monitor: r}
 	for _, option := range options {
 		option(&s)
@@ -63,7 +63,7 @@ func ForwardCauses() ClientOption {
 }
 
 type serverSuite struct {
-	monitor *telemetry.Monitor
+	monitor *monitor.Monitor
 	// draining is set when a Kitex server of the process shuts down: Kitex's hooks do not tell
 	// which.
 	draining *atomic.Bool
@@ -76,16 +76,13 @@ func (s serverSuite) Options() []server.Option {
 }
 
 type clientSuite struct {
-	monitor *telemetry.Monitor
+	monitor *monitor.Monitor
 	forward bool // ForwardCauses
 }
 
 // Options implements client.Suite.
 func (s clientSuite) Options() []client.Option {
-	return []client.Option{client.WithStreamOptions(
-		client.WithStreamMiddleware(s.middleware),
-		client.WithStreamEventHandler(events),
-	)}
+	return []client.Option{client.WithStreamOptions(client.WithStreamMiddleware(s.middleware))}
 }
 
 // Ending returns how a client's stream ended, with the path up to this service, or nil while the
@@ -105,18 +102,18 @@ func streaming(ri rpcinfo.RPCInfo) bool {
 }
 
 // method identifies the method of a call.
-func method(side telemetry.Side, ri rpcinfo.RPCInfo) telemetry.Method {
+func method(side monitor.Side, ri rpcinfo.RPCInfo) monitor.Method {
 	call, over := ri.Invocation(), system(ri)
 	name := call.ServiceName() + "/" + call.MethodName()
-	if pkg := call.PackageName(); pkg != "" && over == telemetry.GRPC { // TTHeader Streaming does not send the package
+	if pkg := call.PackageName(); pkg != "" && over == monitor.GRPC { // TTHeader Streaming does not send the package
 		name = pkg + "." + name
 	}
-	return telemetry.Method{Side: side, System: over, Name: name}
+	return monitor.Method{Side: side, System: over, Name: name}
 }
 
 func system(ri rpcinfo.RPCInfo) string {
 	if ri.Config().TransportProtocol()&transport.TTHeaderStreaming != 0 {
-		return telemetry.TTStream
+		return monitor.TTStream
 	}
-	return telemetry.GRPC
+	return monitor.GRPC
 }

@@ -10,53 +10,40 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cloudwego/kitex/client"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/sdk/trace/tracetest"
-
 	"github.com/whence-dev/whence/contrib/kitexstream"
-	"github.com/whence-dev/whence/contrib/kitexstream/telemetry"
-	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/contrib/kitexstream/internal/kitextest"
+	"github.com/whence-dev/whence/contrib/kitexstream/monitor"
+	"github.com/whence-dev/whence/contrib/kitexstream/streamerr"
 )
 
-// attr returns an attribute of a span, as text.
-func attr(s *tracetest.SpanStub, key string) string {
-	for _, a := range s.Attributes {
-		if string(a.Key) == key {
-			return a.Value.String()
-		}
-	}
-	return ""
-}
-
-// only returns the only span of a kind, such as "server".
-func only(t *testing.T, spans tracetest.SpanStubs, kind string) *tracetest.SpanStub {
+// only returns the only record of a side.
+func only(t *testing.T, records []*monitor.Record, side monitor.Side) *monitor.Record {
 	t.Helper()
-	var found []*tracetest.SpanStub
-	for i := range spans {
-		if spans[i].SpanKind.String() == kind {
-			found = append(found, &spans[i])
+	var found []*monitor.Record
+	for _, r := range records {
+		if r.Side == side {
+			found = append(found, r)
 		}
 	}
 	if len(found) != 1 {
-		t.Fatalf("there are %d %s spans, not 1", len(found), kind)
+		t.Fatalf("there are %d records of a %s, not 1", len(found), side)
 	}
 	return found[0]
 }
 
-// check compares reason and path of a span.
-func check(t *testing.T, who string, s *tracetest.SpanStub, reason streamerr.Reason, path string) {
+// check compares reason and path of a record.
+func check(t *testing.T, who string, r *monitor.Record, reason streamerr.Reason, path string) {
 	t.Helper()
-	if attr(s, "whence.reason") != reason.String() || attr(s, "whence.path") != path {
-		t.Errorf("%s: %s [%s] (%s), not %s [%s]", who, attr(s, "whence.reason"), attr(s, "whence.path"), s.Status.Description, reason, path)
+	if r.Reason != reason || r.Path.String() != path {
+		t.Errorf("%s: %s [%s] (%s), not %s [%s]", who, r.Reason.String(), r.Path, r.Message, reason.String(), path)
 	}
 }
 
-// kinds returns the events of a span that are not messages, in order.
-func kinds(s *tracetest.SpanStub) (names []string) {
-	for _, e := range s.Events {
-		if e.Name != "send" && e.Name != "recv" {
-			names = append(names, e.Name)
+// kinds returns the events of a record that are not messages, in order.
+func kinds(r *monitor.Record) (names []string) {
+	for i := range r.Events {
+		if e := &r.Events[i]; !e.IsMessage() {
+			names = append(names, string(e.Kind))
 		}
 	}
 	return names
@@ -73,7 +60,7 @@ func newChain(t *testing.T, b binding, leaf handler) *chain {
 	t.Helper()
 	c := &chain{root: newHop(t, "root", nil), middle: newHop(t, "middle", nil), leaf: newHop(t, "leaf", nil)}
 	leafAt, _ := b.serveAt(t, c.leaf, leaf)
-	below := b.dial(t, leafAt, named("middle"), client.WithSuite(kitexstream.Client(c.middle.Monitor, kitexstream.ForwardCauses())))
+	below := b.dial(t, leafAt, named("middle"), watching(c.middle, kitexstream.ForwardCauses()))
 	middleAt, _ := b.serveAt(t, c.middle, func(ctx context.Context, send func(int64) error) error {
 		ctx, cancel := context.WithTimeout(ctx, time.Hour)
 		defer cancel()
@@ -94,7 +81,7 @@ func newChain(t *testing.T, b binding, leaf handler) *chain {
 			}
 		}
 	})
-	c.watch = b.dial(t, middleAt, named("root"), client.WithSuite(kitexstream.Client(c.root.Monitor, kitexstream.ForwardCauses())))
+	c.watch = b.dial(t, middleAt, named("root"), watching(c.root, kitexstream.ForwardCauses()))
 	return c
 }
 
@@ -102,19 +89,19 @@ func TestAFailureBelowHasItsWholePathOnAllHops(t *testing.T) {
 	for _, b := range bindings {
 		t.Run(b.system, func(t *testing.T) {
 			c := newChain(t, b, func(_ context.Context, send func(int64) error) error {
-				for n := range int64(20) {
+				for n := int64(0); n < 20; n++ {
 					if err := send(n); err != nil {
 						return err
 					}
 				}
 				return streamerr.New(streamerr.Overloaded, "the feed is full")
 			})
-			st, err := c.watch(t.Context())
+			st, err := c.watch(kitextest.Context(t))
 			if err != nil {
 				t.Fatal(err)
 			}
 			for err == nil {
-				_, err = st.recv(t.Context())
+				_, err = st.recv(kitextest.Context(t))
 			}
 			if e := kitexstream.Ending(st.st); e == nil || e.Reason != streamerr.Overloaded || e.Path.String() != "leaf > middle > root" {
 				t.Errorf("the root's ending is %v after %v", e, err)
@@ -126,29 +113,26 @@ func TestAFailureBelowHasItsWholePathOnAllHops(t *testing.T) {
 			check(t, "middle's call", caller, streamerr.Overloaded, "leaf > middle")
 			check(t, "middle", server, streamerr.Overloaded, "leaf > middle")
 			check(t, "root", root, streamerr.Overloaded, "leaf > middle > root")
-			if leaf.Parent.SpanID() != caller.SpanContext.SpanID() || caller.Parent.SpanID() != server.SpanContext.SpanID() ||
-				server.Parent.SpanID() != root.SpanContext.SpanID() || leaf.SpanContext.TraceID() != root.SpanContext.TraceID() {
-				t.Error("the spans are not one trace")
+			if leaf.Parent.Span != caller.Self.Span || caller.Parent.Span != server.Self.Span ||
+				server.Parent.Span != root.Self.Span || leaf.Self.Trace != root.Self.Trace {
+				t.Error("the records are not one trace")
 			}
-			if got := attr(leaf, "whence.messages.sent"); got != "20" {
-				t.Errorf("the leaf has sent %s messages, not 20", got)
+			if got := leaf.Sent.Messages; got != 20 {
+				t.Errorf("the leaf has sent %d messages, not 20", got)
 			}
-			if got := attr(root, "whence.messages.received"); got != "20" {
-				t.Errorf("the root has received %s messages, not 20", got)
+			if got := root.Received; got.Messages != 20 || got.Bytes == 0 || got.First == 0 || got.LongestGap == 0 {
+				t.Errorf("the root has received %+v, not 20 messages with their figures", got)
 			}
-			if attr(root, "whence.bytes.received") == "0" || attr(root, "whence.time_to_first_message") == "" || attr(root, "whence.longest_gap.received") == "" {
-				t.Errorf("figures are missing: %v", root.Attributes)
+			messages := slices.DeleteFunc(slices.Clone(leaf.Events), func(e monitor.Event) bool { return e.Kind != monitor.Send })
+			if len(messages) != 8 || messages[7].Index != 19 {
+				t.Errorf("the leaf's record has %d of the messages, not the first 4 and the last 4", len(messages))
 			}
-			messages := slices.DeleteFunc(slices.Clone(leaf.Events), func(e sdktrace.Event) bool { return e.Name != "send" })
-			if len(messages) != 8 {
-				t.Errorf("the leaf's span has %d of the messages, not the first 4 and the last 4", len(messages))
-			}
-			for who, want := range map[*tracetest.SpanStub]string{
+			for who, want := range map[*monitor.Record]string{
 				leaf: "recv_header send_header send_trailer", // this handler does not read the half-close of its caller
 				root: "send_header send_trailer recv_header recv_trailer",
 			} {
 				if got := strings.Join(sorted(kinds(who)), " "); got != strings.Join(sorted(strings.Fields(want)), " ") {
-					t.Errorf("%s has the events %s, not %s", attr(who, "whence.hop"), got, want)
+					t.Errorf("%s has the events %s, not %s", who.Hop, got, want)
 				}
 			}
 		})
@@ -163,7 +147,7 @@ func sorted(words []string) []string {
 // TestACallersCauseReachesAllHops: over TTHeader Streaming a reset carries the cause; over gRPC it
 // carries a code.
 func TestACallersCauseReachesAllHops(t *testing.T) {
-	for _, b := range bindings {
+	for _, b := range canceling() {
 		t.Run(b.system, func(t *testing.T) {
 			leafDone := make(chan *streamerr.Error, 1)
 			c := newChain(t, b, func(ctx context.Context, send func(int64) error) error {
@@ -173,10 +157,10 @@ func TestACallersCauseReachesAllHops(t *testing.T) {
 					return err
 				}
 				<-wrapped.Done()
-				leafDone <- telemetry.Cause(wrapped)
+				leafDone <- monitor.Cause(wrapped)
 				return wrapped.Err()
 			})
-			ctx, cancel := context.WithCancelCause(t.Context())
+			ctx, cancel := context.WithCancelCause(kitextest.Context(t))
 			defer cancel(nil)
 			st, err := c.watch(ctx)
 			if err == nil {
@@ -197,7 +181,7 @@ func TestACallersCauseReachesAllHops(t *testing.T) {
 			}
 			middle := c.middle.ended(t)
 			leaf := only(t, c.leaf.ended(t), "server")
-			if b.system == telemetry.TTStream {
+			if b.system == monitor.TTStream {
 				check(t, "middle", only(t, middle, "server"), streamerr.ClientGone, "user > root > middle")
 				check(t, "middle's call", only(t, middle, "client"), streamerr.ClientGone, "user > root > middle")
 				check(t, "leaf", leaf, streamerr.ClientGone, "user > root > middle > leaf")
@@ -217,7 +201,7 @@ func TestACallersCauseReachesAllHops(t *testing.T) {
 }
 
 func TestAPlainCallersDeadlineAndReset(t *testing.T) {
-	for _, b := range bindings {
+	for _, b := range canceling() {
 		t.Run(b.system, func(t *testing.T) {
 			at := newHop(t, "leaf", nil)
 			heard := make(chan struct{}) // closed when the caller's deadline has passed: the leaf's answer must not overtake it
@@ -228,8 +212,8 @@ func TestAPlainCallersDeadlineAndReset(t *testing.T) {
 				return ctx.Err()
 			})
 			caller := newHop(t, "root", nil)
-			dial := b.dial(t, addr, client.WithSuite(kitexstream.Client(caller.Monitor)))
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			dial := b.dial(t, addr, watching(caller))
+			ctx, cancel := context.WithTimeout(kitextest.Context(t), time.Second)
 			defer cancel()
 			st, err := dial(ctx)
 			for err == nil {
@@ -238,8 +222,8 @@ func TestAPlainCallersDeadlineAndReset(t *testing.T) {
 			close(heard)
 			check(t, "root", only(t, caller.ended(t), "client"), streamerr.Deadline, "root")
 			leaf := only(t, at.ended(t), "server")
-			if got := attr(leaf, "whence.reason"); got != streamerr.Deadline.String() {
-				t.Errorf("the leaf reports %s [%s]", got, attr(leaf, "whence.path"))
+			if got := leaf.Reason.String(); got != streamerr.Deadline.String() {
+				t.Errorf("the leaf reports %s [%s]", got, leaf.Path.String())
 			}
 		})
 	}
@@ -250,9 +234,9 @@ func TestAPanicIsTheHandlersEnding(t *testing.T) {
 		t.Run(b.system, func(t *testing.T) {
 			at, caller := newHop(t, "leaf", nil), newHop(t, "root", nil)
 			addr, _ := b.serveAt(t, at, func(context.Context, func(int64) error) error { panic("no") })
-			ctx, cancel := context.WithCancel(t.Context())
+			ctx, cancel := context.WithCancel(kitextest.Context(t))
 			defer cancel()
-			st, err := b.dial(t, addr, client.WithSuite(kitexstream.Client(caller.Monitor)))(ctx)
+			st, err := b.dial(t, addr, watching(caller))(ctx)
 			for err == nil {
 				_, err = st.recv(ctx)
 			}
@@ -264,28 +248,28 @@ func TestAPanicIsTheHandlersEnding(t *testing.T) {
 
 func TestCompletedStreamsAreExportedByRatioOrIfTheyAreSlow(t *testing.T) {
 	for name, test := range map[string]struct {
-		change func(*telemetry.Config)
+		change func(*monitor.Config)
 		want   int
 	}{
 		"none":       {nil, 0},
-		"all":        {func(c *telemetry.Config) { c.Ratio = 1 }, 1},
-		"slow first": {func(c *telemetry.Config) { c.SlowFirst = time.Nanosecond }, 1},
-		"slow gap":   {func(c *telemetry.Config) { c.SlowGap = time.Nanosecond }, 1},
+		"all":        {func(c *monitor.Config) { c.Ratio = 1 }, 1},
+		"slow first": {func(c *monitor.Config) { c.SlowFirst = time.Nanosecond }, 1},
+		"slow gap":   {func(c *monitor.Config) { c.SlowGap = time.Nanosecond }, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			at := newHop(t, "leaf", test.change)
 			addr, _ := bindings[0].serveAt(t, at, func(_ context.Context, send func(int64) error) error {
 				return errors.Join(send(1), send(2))
 			})
-			st, err := bindings[0].dial(t, addr)(t.Context())
+			st, err := bindings[0].dial(t, addr)(kitextest.Context(t))
 			for err == nil {
-				_, err = st.recv(t.Context())
+				_, err = st.recv(kitextest.Context(t))
 			}
 			if !errors.Is(err, io.EOF) {
 				t.Fatal(err)
 			}
-			if spans := at.ended(t); len(spans) != test.want {
-				t.Errorf("%d spans are exported, not %d", len(spans), test.want)
+			if records := at.ended(t); len(records) != test.want {
+				t.Errorf("%d records are exported, not %d", len(records), test.want)
 			}
 		})
 	}
@@ -293,7 +277,7 @@ func TestCompletedStreamsAreExportedByRatioOrIfTheyAreSlow(t *testing.T) {
 
 // TestAServerThatVanishes: the caller reports which hop was lost.
 func TestAServerThatVanishes(t *testing.T) {
-	for _, b := range bindings {
+	for _, b := range canceling() {
 		t.Run(b.system, func(t *testing.T) {
 			caller := newHop(t, "root", nil)
 			proxy := newProxy(t)
@@ -306,9 +290,9 @@ func TestAServerThatVanishes(t *testing.T) {
 				return ctx.Err()
 			})
 			proxy.to(addr)
-			ctx, cancel := context.WithCancel(t.Context())
+			ctx, cancel := context.WithCancel(kitextest.Context(t))
 			defer cancel()
-			st, err := b.dial(t, proxy.addr(), client.WithSuite(kitexstream.Client(caller.Monitor)))(ctx)
+			st, err := b.dial(t, proxy.addr(), watching(caller))(ctx)
 			if err == nil {
 				_, err = st.recv(ctx)
 			}

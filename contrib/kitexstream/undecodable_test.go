@@ -6,13 +6,13 @@ import (
 	"net/http"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/cloudwego/kitex/client"
+	"golang.org/x/net/http2"
 
-	"github.com/whence-dev/whence/contrib/kitexstream"
-	"github.com/whence-dev/whence/contrib/kitexstream/telemetry"
-	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/contrib/kitexstream/internal/kitextest"
+	"github.com/whence-dev/whence/contrib/kitexstream/monitor"
+	"github.com/whence-dev/whence/contrib/kitexstream/streamerr"
 )
 
 // TestAMessageThatCannotBeReadIsNotACompletion: the callee's trailer says that the stream has
@@ -23,7 +23,7 @@ func TestAMessageThatCannotBeReadIsNotACompletion(t *testing.T) {
 		t.Fatal(err)
 	}
 	sent := make(chan struct{}, 2)
-	srv := &http.Server{ReadHeaderTimeout: time.Minute, Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() { sent <- struct{}{} }()
 		_, _ = io.Copy(io.Discard, r.Body) // an earlier answer would make the caller's Send fail, and it would not read
 		w.Header().Set("Content-Type", "application/grpc")
@@ -32,31 +32,45 @@ func TestAMessageThatCannotBeReadIsNotACompletion(t *testing.T) {
 		w.Header().Set("Grpc-Status", "0")
 		w.Header().Set("Whence-End-Reason", "completed")
 		w.Header().Set("Whence-End-Path", "callee")
-	})}
-	srv.Protocols.SetUnencryptedHTTP2(true)
+	})
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = srv.Serve(ln) })
+	serving.Add(1)
+	go func() {
+		defer serving.Done()
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			serving.Add(1)
+			go func() {
+				defer serving.Done()
+				new(http2.Server).ServeConn(conn, &http2.ServeConnOpts{Handler: handler})
+			}()
+			defer conn.Close()
+		}
+	}()
 	defer serving.Wait()
-	defer srv.Close()
-	caller := newHop(t, "caller", func(c *telemetry.Config) { c.Ratio = 1 })
-	dial := dialGRPC(t, ln.Addr().String(), client.WithSuite(kitexstream.Client(caller.Monitor)), client.WithGRPCConnPoolSize(1))
-	st, err := dial(t.Context())
+	defer ln.Close()
+	caller := newHop(t, "caller", func(c *monitor.Config) { c.Ratio = 1 })
+	dial := dialGRPC(t, ln.Addr().String(), watching(caller), client.WithGRPCConnPoolSize(1))
+	st, err := dial(kitextest.Context(t))
 	<-sent
 	// When a later stream of the connection is read, the trailer of this one has arrived.
-	later, lateErr := dial(t.Context())
-	if err := readAll(t.Context(), later, lateErr); err == nil {
+	later, lateErr := dial(kitextest.Context(t))
+	if err := readAll(kitextest.Context(t), later, lateErr); err == nil {
 		t.Error("the reader of the later stream got no error")
 	}
-	if err := readAll(t.Context(), st, err); err == nil {
+	if err := readAll(kitextest.Context(t), st, err); err == nil {
 		t.Error("the reader got no error")
 	}
-	spans := caller.ended(t)
-	if len(spans) != 2 {
-		t.Fatalf("there are %d spans, not 2", len(spans))
+	records := caller.ended(t)
+	if len(records) != 2 {
+		t.Fatalf("there are %d records, not 2", len(records))
 	}
-	for i := range spans {
-		if s := &spans[i]; attr(s, "whence.reason") == streamerr.Completed.String() {
-			t.Errorf("the ending is %s, path %s", attr(s, "whence.reason"), attr(s, "whence.path"))
+	for _, s := range records {
+		if s.Reason.String() == streamerr.Completed.String() {
+			t.Errorf("the ending is %s, path %s", s.Reason.String(), s.Path.String())
 		}
 	}
 }

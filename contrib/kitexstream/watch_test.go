@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,14 +11,11 @@ import (
 	"github.com/bytedance/gopkg/cloud/metainfo"
 	"github.com/cloudwego/kitex/client"
 	"github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/metadata"
-	"github.com/cloudwego/kitex/pkg/rpcinfo"
-	"github.com/cloudwego/kitex/server"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/whence-dev/whence/contrib/kitexstream"
-	"github.com/whence-dev/whence/contrib/kitexstream/telemetry"
-	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/contrib/kitexstream/internal/kitextest"
+	"github.com/whence-dev/whence/contrib/kitexstream/monitor"
+	"github.com/whence-dev/whence/contrib/kitexstream/streamerr"
 )
 
 // readAll reads a stream to its end, and returns its error.
@@ -30,43 +26,11 @@ func readAll(ctx context.Context, st watch, err error) error {
 	return err
 }
 
-// TestTheSpansOfTheApplicationAreUnaffected: a sampler that follows the parent sees no parent of
-// the suite, in the handler or in the headers, although the suite exports nothing.
-func TestTheSpansOfTheApplicationAreUnaffected(t *testing.T) {
-	for _, b := range bindings {
-		t.Run(b.system, func(t *testing.T) {
-			spans := tracetest.NewInMemoryExporter()
-			provider := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.AlwaysSample())), sdktrace.WithSyncer(spans))
-			headers := make(chan string, 1)
-			at, caller := newHop(t, "leaf", nil), newHop(t, "root", nil)
-			addr, _ := b.serveAt(t, at, func(ctx context.Context, send func(int64) error) error {
-				_, span := provider.Tracer("application").Start(ctx, "work")
-				defer span.End()
-				md, _ := metadata.FromIncomingContext(ctx)
-				transient, _ := metainfo.GetValue(ctx, "traceparent")
-				headers <- strings.Join(md.Get("traceparent"), "") + transient
-				return send(1)
-			})
-			st, err := b.dial(t, addr, client.WithSuite(kitexstream.Client(caller.Monitor)))(t.Context())
-			if err := readAll(t.Context(), st, err); !errors.Is(err, io.EOF) {
-				t.Fatal(err)
-			}
-			at.ended(t)
-			if got := spans.GetSpans(); len(got) != 1 || got[0].Parent.IsValid() {
-				t.Errorf("the application's spans are %v", got)
-			}
-			if got := <-headers; got != "" {
-				t.Errorf("the suite sent the traceparent %s", got)
-			}
-		})
-	}
-}
-
 // TestACallAbandonedByItsHandler: the caller of the handler got its whole answer.
 func TestACallAbandonedByItsHandler(t *testing.T) {
-	for _, b := range bindings {
+	for _, b := range canceling() {
 		t.Run(b.system, func(t *testing.T) {
-			leaf, middle := newHop(t, "leaf", nil), newHop(t, "middle", func(c *telemetry.Config) { c.Ratio = 1 })
+			leaf, middle := newHop(t, "leaf", nil), newHop(t, "middle", func(c *monitor.Config) { c.Ratio = 1 })
 			leafAt, _ := b.serveAt(t, leaf, func(ctx context.Context, send func(int64) error) error {
 				if err := send(1); err != nil {
 					return err
@@ -74,7 +38,7 @@ func TestACallAbandonedByItsHandler(t *testing.T) {
 				<-ctx.Done()
 				return ctx.Err()
 			})
-			below := b.dial(t, leafAt, named("middle"), client.WithSuite(kitexstream.Client(middle.Monitor)))
+			below := b.dial(t, leafAt, named("middle"), watching(middle))
 			left := make(chan watch, 1)
 			middleAt, _ := b.serveAt(t, middle, func(ctx context.Context, send func(int64) error) error {
 				ctx, cancel := context.WithTimeout(ctx, time.Hour)
@@ -86,13 +50,13 @@ func TestACallAbandonedByItsHandler(t *testing.T) {
 				left <- st
 				return errors.Join(err, send(1))
 			})
-			st, err := b.dial(t, middleAt)(t.Context())
-			if err := readAll(t.Context(), st, err); !errors.Is(err, io.EOF) {
+			st, err := b.dial(t, middleAt)(kitextest.Context(t))
+			if err := readAll(kitextest.Context(t), st, err); !errors.Is(err, io.EOF) {
 				t.Fatal(err)
 			}
 			call := <-left
 			spans := middle.ended(t)
-			_, _ = call.recv(t.Context()) // Kitex resets the call when the call is read, or after seconds
+			_, _ = call.recv(kitextest.Context(t)) // Kitex resets the call when the call is read, or after seconds
 			check(t, "middle", only(t, spans, "server"), streamerr.Completed, "middle")
 			check(t, "middle's call", only(t, spans, "client"), streamerr.PeerReset, "middle")
 			check(t, "leaf", only(t, leaf.ended(t), "server"), streamerr.PeerReset, "middle > leaf")
@@ -120,10 +84,10 @@ func TestTheHeadersOfTheSuiteAreForTheNextHop(t *testing.T) {
 				headers <- got
 				return send(1)
 			})
-			root, middle := newHop(t, "root", nil), newHop(t, "middle", func(c *telemetry.Config) { c.Ratio = 1 })
+			root, middle := newHop(t, "root", nil), newHop(t, "middle", func(c *monitor.Config) { c.Ratio = 1 })
 			below := b.dial(t, leafAt)
 			middleAt, _ := b.serveAt(t, middle, func(ctx context.Context, send func(int64) error) error {
-				if value, _ := metainfo.GetValue(ctx, "application"); value != "stays" && b.system == telemetry.TTStream { // gRPC carries no metainfo by default
+				if value, _ := metainfo.GetValue(ctx, "application"); value != "stays" && b.system == monitor.TTStream { // gRPC carries no metainfo by default
 					t.Errorf("the application's metainfo is %q", value)
 				}
 				st, err := below(ctx)
@@ -132,8 +96,8 @@ func TestTheHeadersOfTheSuiteAreForTheNextHop(t *testing.T) {
 				}
 				return send(1)
 			})
-			ctx := metainfo.WithValue(t.Context(), "application", "stays")
-			st, err := b.dial(t, middleAt, client.WithSuite(kitexstream.Client(root.Monitor)))(ctx)
+			ctx := metainfo.WithValue(kitextest.Context(t), "application", "stays")
+			st, err := b.dial(t, middleAt, watching(root))(ctx)
 			if err := readAll(ctx, st, err); !errors.Is(err, io.EOF) {
 				t.Fatal(err)
 			}
@@ -142,7 +106,7 @@ func TestTheHeadersOfTheSuiteAreForTheNextHop(t *testing.T) {
 					t.Errorf("the header %s has reached the leaf", key)
 				}
 			}
-			if got := attr(only(t, middle.ended(t), "server"), "whence.peer"); got != "root" {
+			if got := only(t, middle.ended(t), "server").Peer; got != "root" {
 				t.Errorf("the middle's caller is %s", got)
 			}
 		})
@@ -167,7 +131,7 @@ func TestErrorsOfCanceledCallsAreKitexsOwn(t *testing.T) {
 			return timedOut{ctx}, cancel
 		},
 	} {
-		for _, b := range bindings {
+		for _, b := range canceling() {
 			t.Run(name+" over "+b.system, func(t *testing.T) {
 				told := make(chan string, 1)
 				addr, _ := b.servePlain(t, func(ctx context.Context, send func(int64) error) error {
@@ -177,7 +141,7 @@ func TestErrorsOfCanceledCallsAreKitexsOwn(t *testing.T) {
 					return err
 				})
 				end := func(options ...client.Option) (local, remote string) {
-					ctx, cancel := cancel(t.Context())
+					ctx, cancel := cancel(kitextest.Context(t))
 					st, err := b.dial(t, addr, append(options, named("root"))...)(ctx)
 					if err == nil {
 						_, err = st.recv(ctx)
@@ -190,17 +154,17 @@ func TestErrorsOfCanceledCallsAreKitexsOwn(t *testing.T) {
 				}
 				local, remote := end()
 				caller := newHop(t, "root", nil)
-				watched, sent := end(client.WithSuite(kitexstream.Client(caller.Monitor)))
+				watched, sent := end(watching(caller))
 				if watched != local || sent != remote {
 					t.Errorf("with the suite the caller got %q and the callee %q; without it %q and %q", watched, sent, local, remote)
 				}
 				forwarding := newHop(t, "root", nil)
-				_, sent = end(client.WithSuite(kitexstream.Client(forwarding.Monitor, kitexstream.ForwardCauses())))
-				if typed := strings.Contains(sent, "enough"); strings.Contains(sent, secret.Error()) || typed != (b.system == telemetry.TTStream && strings.Contains(name, " typed")) {
+				_, sent = end(watching(forwarding, kitexstream.ForwardCauses()))
+				if typed := strings.Contains(sent, "enough"); strings.Contains(sent, secret.Error()) || typed != (b.system == monitor.TTStream && strings.Contains(name, " typed")) {
 					t.Errorf("a client that forwards causes sent %q", sent)
 				}
-				if span := only(t, caller.ended(t), "client"); attr(span, "whence.path") != "root" {
-					t.Errorf("the path is %s", attr(span, "whence.path"))
+				if span := only(t, caller.ended(t), "client"); span.Path.String() != "root" {
+					t.Errorf("the path is %s", span.Path.String())
 				}
 			})
 		}
@@ -221,45 +185,28 @@ func (c timedOut) Err() error {
 	return context.DeadlineExceeded
 }
 
-// TestACallerThatLeavesBeforeItReadsTheEnd: the trailer of a server without a suite does not say
-// whether the call failed.
-func TestACallerThatLeavesBeforeItReadsTheEnd(t *testing.T) {
-	failed := streamerr.New(streamerr.Overloaded, "the feed is full")
-	for _, b := range bindings {
-		for _, plain := range []bool{true, false} {
-			name, reason, path := b.system+" with a suite", streamerr.Overloaded, "leaf > root"
-			if plain {
-				name, reason, path = b.system+" without a suite", streamerr.PeerReset, "root"
-			}
-			t.Run(name, func(t *testing.T) {
-				h := func(_ context.Context, send func(int64) error) error { return errors.Join(send(1), failed) }
-				at, caller := newHop(t, "leaf", nil), newHop(t, "root", nil)
-				options := []server.Option{server.WithSuite(kitexstream.Server(at.Monitor))}
-				if plain {
-					options = nil
-				}
-				addr, _ := b.servePlain(t, h, options...)
-				finished := make(chan struct{}, 1)
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				st, err := b.dial(t, addr, client.WithSuite(kitexstream.Client(caller.Monitor)), client.WithStreamOptions(
-					client.WithStreamEventHandler(rpcinfo.ClientStreamEventHandler{
-						HandleStreamFinishEvent: func(context.Context, rpcinfo.RPCInfo, rpcinfo.StreamFinishEvent) { finished <- struct{}{} },
-					})))(ctx)
-				if err == nil {
-					_, err = st.recv(ctx)
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				<-finished
-				cancel()
-				span := only(t, caller.ended(t), "client")
-				check(t, "root", span, reason, path)
-				if got := kinds(span); slices.Contains(got, "send_rst") && !plain {
-					t.Errorf("the root has the events %v", got)
-				}
-			})
-		}
+// TestTheGuideOnCancelsAtServers: docs/explanation/streaming-guide.md says what a handler of a plain
+// server sees over gRPC.
+func TestTheGuideOnCancelsAtServers(t *testing.T) {
+	seen := make(chan string, 1)
+	addr, _ := bindings[0].servePlain(t, func(ctx context.Context, send func(int64) error) error {
+		err := send(1)
+		<-ctx.Done()
+		seen <- errors.Join(ctx.Err(), context.Cause(ctx)).Error()
+		return err
+	})
+	ctx, cancel := context.WithCancel(kitextest.Context(t))
+	defer cancel()
+	st, err := bindings[0].dial(t, addr)(ctx)
+	if err == nil {
+		_, err = st.recv(ctx)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	_, _ = st.recv(ctx)
+	if got := <-seen; !strings.Contains(got, "RSTStream Frame received with error code: CANCEL") || !strings.HasSuffix(got, "\ncontext canceled") {
+		t.Errorf("the handler sees %q", got)
 	}
 }

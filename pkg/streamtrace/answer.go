@@ -20,8 +20,8 @@ func (t *Trace) Does(operation string) {
 	}
 }
 
-// answerName returns the name of the span of a stream that is an answer of a language model.
-func (t *Trace) answerName(r *streamv1.Record) string {
+// name returns the name of the span.
+func (t *Trace) name(r *streamv1.Record) string {
 	name := cmp.Or(t.operation, chat)
 	if r.GetModel() == "" {
 		return name
@@ -29,8 +29,7 @@ func (t *Trace) answerName(r *streamv1.Record) string {
 	return name + " " + r.GetModel()
 }
 
-// answerAttributes appends the attributes of the span of a stream that is an answer of a language
-// model.
+// answerAttributes appends the attributes that the span of an answer of a language model has.
 func (t *Trace) answerAttributes(all []attribute.KeyValue, r *streamv1.Record) []attribute.KeyValue {
 	all = append(all,
 		attribute.String("gen_ai.operation.name", cmp.Or(t.operation, chat)),

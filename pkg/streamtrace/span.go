@@ -50,9 +50,9 @@ func (t *Tracer) Ended(tr *Trace, reason streamerr.Reason, record func() *stream
 	if tr.parent.Valid() {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, tr.parent.context())
 	}
-	_, span := t.spans.Start(ctx, tr.spanName(r), trace.WithSpanKind(tr.spanKind()), trace.WithTimestamp(tr.tally.Began()), trace.WithAttributes(tr.attributes(r)...))
+	_, span := t.spans.Start(ctx, tr.name(r), trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(tr.tally.Began()), trace.WithAttributes(tr.attributes(r)...))
 	for _, e := range r.GetEvents() {
-		span.AddEvent(Kind(e.GetKind()).String(), trace.WithTimestamp(tr.tally.Began().Add(e.GetAt().AsDuration())), trace.WithAttributes(tr.eventAttributes(e)...))
+		span.AddEvent(Kind(e.GetKind()).String(), trace.WithTimestamp(tr.tally.Began().Add(e.GetAt().AsDuration())), trace.WithAttributes(eventAttributes(e)...))
 	}
 	if failed(reason) {
 		span.SetStatus(codes.Error, r.GetMessage())
@@ -91,20 +91,6 @@ func failed(reason streamerr.Reason) bool {
 	return reason != streamerr.Completed && reason != streamerr.ClientGone && reason != streamerr.UserStop
 }
 
-func (t *Trace) spanName(r *streamv1.Record) string {
-	if t.described != nil {
-		return t.described.Name
-	}
-	return t.answerName(r)
-}
-
-func (t *Trace) spanKind() trace.SpanKind {
-	if t.described != nil {
-		return t.described.Kind
-	}
-	return trace.SpanKindServer
-}
-
 func (t *Trace) attributes(r *streamv1.Record) []attribute.KeyValue {
 	reason := streamerr.Reason(r.GetReason())
 	path := streamerr.Path(r.GetPath())
@@ -116,11 +102,7 @@ func (t *Trace) attributes(r *streamv1.Record) []attribute.KeyValue {
 		attribute.Int64("whence.messages.received", int64(r.GetMessagesReceived())),
 		attribute.Int64("whence.messages.sent", int64(r.GetMessagesSent())),
 	}
-	if t.described != nil {
-		all = append(all, t.described.Attributes...)
-	} else {
-		all = t.answerAttributes(all, r)
-	}
+	all = t.answerAttributes(all, r)
 	if t.method != "" {
 		all = append(all,
 			semconv.RPCSystemNameGRPC, semconv.RPCMethod(t.method),
@@ -145,16 +127,13 @@ func answered(r *streamv1.Record) string {
 	return ""
 }
 
-func (t *Trace) eventAttributes(e *streamv1.Event) []attribute.KeyValue {
+func eventAttributes(e *streamv1.Event) []attribute.KeyValue {
 	all := []attribute.KeyValue{attribute.String("whence.side", Side(e.GetSide()).String())}
 	if kind := Kind(e.GetKind()); kind == Send || kind == Recv {
-		all = append(all,
+		return append(all,
 			attribute.Int64("whence.index", int64(e.GetIndex())),
-			attribute.Int64("whence.bytes", int64(e.GetBytes())))
-		if t.described == nil {
-			all = append(all, attribute.Int64("whence.tokens", int64(e.GetTokens())))
-		}
-		return all
+			attribute.Int64("whence.bytes", int64(e.GetBytes())),
+			attribute.Int64("whence.tokens", int64(e.GetTokens())))
 	}
 	if e.GetCode() != "" {
 		all = append(all, attribute.String("whence.code", e.GetCode()))

@@ -16,8 +16,8 @@ import (
 const maxStates = 16
 
 // A Trace has the events of one stream on one hop. Its messages are those kept by the stream's
-// Tally. A nil Trace accepts all calls and keeps nothing. All methods except Does, Asks, Serves and
-// Describe are safe for concurrent use.
+// Tally. A nil Trace accepts all calls and keeps nothing. All methods except Does, Asks and
+// Serves are safe for concurrent use.
 type Trace struct {
 	// Static.
 	tally     *tally.Tally
@@ -26,7 +26,6 @@ type Trace struct {
 	method    string // the called method; "" without gRPC
 	shown     bool   // spans are exported
 	operation string // "" for the default
-	described *Span  // nil for an answer of a language model
 	request   request
 
 	kept atomic.Bool // export, however the stream ends
@@ -111,12 +110,8 @@ func (t *Trace) Tell(r *streamv1.Record) {
 	t.mu.Lock()
 	t.states.Each(func(_ uint64, s *state) { add(s.proto()) })
 	t.mu.Unlock()
-	from, to := Down, Up
-	if t.described != nil {
-		from, to = t.described.Peer, t.described.Peer
-	}
-	r.MessagesReceived = t.tally.EachReceived(func(i uint64, m *tally.Message) { add(messageProto(m, Recv, from, i)) })
-	r.MessagesSent = t.tally.EachSent(func(i uint64, m *tally.Message) { add(messageProto(m, Send, to, i)) })
+	r.MessagesReceived = t.tally.EachReceived(func(i uint64, m *tally.Message) { add(messageProto(m, Recv, Down, i)) })
+	r.MessagesSent = t.tally.EachSent(func(i uint64, m *tally.Message) { add(messageProto(m, Send, Up, i)) })
 	// Stable, because two events may have the same time.
 	slices.SortStableFunc(r.GetEvents(), func(a, b *streamv1.Event) int {
 		return int(a.GetAt().AsDuration() - b.GetAt().AsDuration())

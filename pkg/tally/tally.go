@@ -37,7 +37,6 @@ type Tally struct {
 	mu             sync.Mutex // guards the following fields
 	timed          bool       // messages are timed, and their sizes computed; set before the first message
 	closed         bool
-	read           uint32 // bytes read of the message of the next Received
 	written        uint32 // bytes written of the message of the next Sent
 	received, sent direction
 	takenBack      uint64        // sent tokens that were taken back
@@ -78,26 +77,17 @@ func (t *Tally) Keep(n int) {
 	t.received.kept, t.sent.kept = NewEnds[Message](n), NewEnds[Message](n)
 }
 
-// Received counts a message from the hop below with the given number of tokens. The size of a nil
-// message is the number of bytes passed to Read since the previous message. A message of another
+// Received counts a message from the hop below with the given number of tokens. A message of another
 // type than protobuf has no size.
 func (t *Tally) Received(tokens int, message any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	size := int(t.read)
-	t.read = 0
+	size := 0
 	if t.timed && message != nil {
-		size += t.received.sizeOf(tokens, message)
+		size = t.received.sizeOf(tokens, message)
 	}
 	t.received.bytes += uint64(size)
 	t.count(&t.received, tokens, size)
-}
-
-// Read counts bytes that were read from the hop below, for the message of the next Received.
-func (t *Tally) Read(bytes int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.read += uint32(bytes)
 }
 
 // Sent counts a message with the given number of tokens that was passed to the caller. The size of

@@ -12,9 +12,8 @@ import (
 	"github.com/cloudwego/hertz/pkg/protocol"
 	"github.com/cloudwego/hertz/pkg/protocol/sse"
 
-	"github.com/whence-dev/whence/contrib/kitexstream/telemetry"
-	"github.com/whence-dev/whence/pkg/streamerr"
-	"github.com/whence-dev/whence/pkg/streamtrace"
+	"github.com/whence-dev/whence/contrib/kitexstream/monitor"
+	"github.com/whence-dev/whence/contrib/kitexstream/streamerr"
 )
 
 // A Doer sends a request, like client.Client of Hertz. Make the client with
@@ -25,7 +24,7 @@ type Doer interface {
 
 // A Client opens SSE streams of one server.
 type Client struct {
-	Monitor *telemetry.Monitor
+	Monitor *monitor.Monitor
 	Do      Doer
 	Peer    string // the server's name in paths
 }
@@ -35,19 +34,19 @@ type Client struct {
 // and above is an error with the reason of the status. An ordinary response below 400 is the error
 // of sse.NewReader; no metric counts it, because it is not a stream.
 func (c *Client) Open(ctx context.Context, req *protocol.Request, route string) (*Reader, error) {
-	ctx, release := telemetry.Link(ctx)
-	call := &clientCall{above: telemetry.From(ctx), release: release, stream: c.Monitor.Begin(ctx, telemetry.Call{
-		Method: telemetry.Method{Side: telemetry.Client, System: telemetry.SSE, Name: route}, Peer: c.Peer,
+	ctx, release := monitor.Link(ctx)
+	call := &clientCall{above: monitor.From(ctx), release: release, stream: c.Monitor.Begin(ctx, monitor.Call{
+		Method: monitor.Method{Side: monitor.Client, System: monitor.SSE, Name: route}, Peer: c.Peer,
 	})}
 	call.stream.Headers(req.Header.Set)
 	sse.AddAcceptMIME(req)
 	var resp protocol.Response
-	call.stream.Note(streamtrace.SendHeader, "", nil)
+	call.stream.Note(monitor.SendHeader, "", nil)
 	if err := c.Do.Do(ctx, req, &resp); err != nil {
 		call.finish(ctx, err)
 		return nil, err
 	}
-	call.stream.Note(streamtrace.RecvHeader, strconv.Itoa(resp.StatusCode()), nil)
+	call.stream.Note(monitor.RecvHeader, strconv.Itoa(resp.StatusCode()), nil)
 	if refused := fromStatus(resp.StatusCode()); refused != nil {
 		_ = resp.CloseBodyStream()
 		refused.Path = streamerr.NewPath(c.Peer)
@@ -158,9 +157,9 @@ func (r *Reader) Close() error {
 
 // A clientCall is one stream of a client.
 type clientCall struct {
-	stream  *telemetry.Stream
-	above   *telemetry.Stream // the stream of the handler that made the call, or nil
-	release func() bool       // of telemetry.Link
+	stream  *monitor.Stream
+	above   *monitor.Stream // the stream of the handler that made the call, or nil
+	release func() bool     // of monitor.Link
 	once    sync.Once
 }
 
@@ -196,11 +195,11 @@ func (e ownError) Unwrap() error { return e.error }
 
 func (c *clientCall) ending(ctx context.Context, err error) *streamerr.Error {
 	if err == io.EOF { //nolint:errorlint // the reader's own; an error of the application may wrap io.EOF
-		c.stream.Note(streamtrace.RecvTrailer, "", nil)
-		return telemetry.Completed(c.stream.Peer())
+		c.stream.Note(monitor.RecvTrailer, "", nil)
+		return monitor.Completed(c.stream.Peer())
 	}
-	if why := telemetry.Cause(ctx); why != nil {
-		c.stream.Note(streamtrace.SendRst, streamtrace.CodeCancel, c.stream.Arrived(why))
+	if why := monitor.Cause(ctx); why != nil {
+		c.stream.Note(monitor.SendRst, monitor.CodeCancel, c.stream.Arrived(why))
 		return why
 	}
 	_, own := errors.AsType[ownError](err)
@@ -209,11 +208,11 @@ func (c *clientCall) ending(ctx context.Context, err error) *streamerr.Error {
 			e = streamerr.As(err)
 		}
 		if own || len(e.Path) == 0 { // this process ended the stream
-			c.stream.Note(streamtrace.SendRst, streamtrace.CodeCancel, c.stream.Arrived(e))
+			c.stream.Note(monitor.SendRst, monitor.CodeCancel, c.stream.Arrived(e))
 		}
 		return e
 	}
 	e := &streamerr.Error{Reason: streamerr.PeerLost, Path: streamerr.NewPath(c.stream.Peer()), Message: "the response was interrupted, or there was none", Cause: err}
-	c.stream.Note(streamtrace.RecvRst, streamtrace.CodeLost, e)
+	c.stream.Note(monitor.RecvRst, monitor.CodeLost, e)
 	return e
 }

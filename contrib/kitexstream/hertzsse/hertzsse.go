@@ -1,6 +1,6 @@
 // Package hertzsse measures and traces the SSE streams of any Hertz server or client. A middleware
 // for routes whose handlers use sse.NewWriter, and a Client that opens an sse.Reader, record each
-// event, header and ending in a telemetry.Monitor.
+// event, header and ending in a monitor.Monitor.
 //
 //	h.GET("/prices", hertzsse.Server(monitor), prices) // prices does not change
 //
@@ -15,7 +15,7 @@ package hertzsse
 import (
 	"net/http"
 
-	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/contrib/kitexstream/streamerr"
 )
 
 // fromStatus returns the ending of a stream that an HTTP status refused, or nil if the status is

@@ -15,38 +15,28 @@ import (
 	"github.com/cloudwego/hertz/pkg/common/hlog"
 	"github.com/cloudwego/hertz/pkg/protocol"
 	"github.com/cloudwego/hertz/pkg/protocol/sse"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/whence-dev/whence/contrib/kitexstream/hertzsse"
-	"github.com/whence-dev/whence/contrib/kitexstream/telemetry"
-	"github.com/whence-dev/whence/internal/leaktest"
-	"github.com/whence-dev/whence/internal/pollnet/pollnettest"
-	"github.com/whence-dev/whence/internal/polltest"
-	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/contrib/kitexstream/internal/kitextest"
+	"github.com/whence-dev/whence/contrib/kitexstream/monitor"
+	"github.com/whence-dev/whence/contrib/kitexstream/streamerr"
 )
 
 func TestMain(m *testing.M) {
 	hlog.SetOutput(io.Discard)
-	leaktest.Main(m)
+	kitextest.Main(m)
 }
 
-// A lastingExporter keeps the spans when a monitor closes.
-type lastingExporter struct{ *tracetest.InMemoryExporter }
-
-// Shutdown implements the SDK's SpanExporter.
-func (lastingExporter) Shutdown(context.Context) error { return nil }
-
-// A hop has a monitor whose spans a test reads.
+// A hop has a monitor whose records a test reads.
 type hop struct {
-	*telemetry.Monitor
-	spans *tracetest.InMemoryExporter
+	*monitor.Monitor
+	records *kitextest.Records
 }
 
 func newHop(t *testing.T, name string) hop {
 	t.Helper()
-	spans := tracetest.NewInMemoryExporter()
-	h := hop{telemetry.New(telemetry.Config{Name: name, Ratio: 1, ErrorTexts: true, Exporters: []sdktrace.SpanExporter{lastingExporter{spans}}}), spans}
+	records := new(kitextest.Records)
+	h := hop{monitor.New(monitor.Config{Name: name, Ratio: 1, ErrorTexts: true, Exporter: records}), records}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -55,38 +45,29 @@ func newHop(t *testing.T, name string) hop {
 	return h
 }
 
-// span waits until the stream of the hop has ended, and returns its only span.
-func (h hop) span(t *testing.T) *tracetest.SpanStub {
+// record waits until the stream of the hop has ended, and returns its only record.
+func (h hop) record(t *testing.T) *monitor.Record {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), polltest.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), kitextest.Patience)
 	defer cancel()
 	if err := h.Close(ctx); err != nil {
 		t.Fatal(err)
 	}
-	spans := h.spans.GetSpans()
-	if len(spans) != 1 {
-		t.Fatalf("there are %d spans, not 1", len(spans))
+	records := h.records.All()
+	if len(records) != 1 {
+		t.Fatalf("there are %d records, not 1", len(records))
 	}
-	return &spans[0]
+	return records[0]
 }
 
-func attr(s *tracetest.SpanStub, key string) string {
-	for _, a := range s.Attributes {
-		if string(a.Key) == key {
-			return a.Value.String()
-		}
-	}
-	return ""
-}
-
-func check(t *testing.T, who string, s *tracetest.SpanStub, reason streamerr.Reason, path string, events ...string) {
+func check(t *testing.T, who string, r *monitor.Record, reason streamerr.Reason, path string, events ...monitor.Kind) {
 	t.Helper()
-	if attr(s, "whence.reason") != reason.String() || attr(s, "whence.path") != path {
-		t.Errorf("%s: %s [%s] (%s), not %s [%s]", who, attr(s, "whence.reason"), attr(s, "whence.path"), s.Status.Description, reason, path)
+	if r.Reason != reason || r.Path.String() != path {
+		t.Errorf("%s: %s [%s] (%s), not %s [%s]", who, r.Reason.String(), r.Path, r.Message, reason.String(), path)
 	}
-	for _, name := range events {
-		if !slices.ContainsFunc(s.Events, func(e sdktrace.Event) bool { return e.Name == name }) {
-			t.Errorf("%s: no event %s in %v", who, name, s.Events)
+	for _, kind := range events {
+		if !slices.ContainsFunc(r.Events, func(e monitor.Event) bool { return e.Kind == kind }) {
+			t.Errorf("%s: no event %s in %v", who, kind, r.Events)
 		}
 	}
 }
@@ -94,7 +75,7 @@ func check(t *testing.T, who string, s *tracetest.SpanStub, reason streamerr.Rea
 // serve serves h at /prices/:symbol until the test ends, and returns an open function of a client.
 func serve(t *testing.T, at, caller hop, h app.HandlerFunc) func(context.Context) (*hertzsse.Reader, error) {
 	t.Helper()
-	ln := pollnettest.Listen(t)
+	ln := kitextest.Listen(t)
 	srv := server.New(server.WithListener(ln), server.WithSenseClientDisconnection(true), server.WithDisablePrintRoute(true), server.WithExitWaitTime(0))
 	srv.GET("/prices/:symbol", hertzsse.Server(at.Monitor), h)
 	done := make(chan error, 1)
@@ -105,7 +86,7 @@ func serve(t *testing.T, at, caller hop, h app.HandlerFunc) func(context.Context
 		_ = srv.Shutdown(ctx)
 		<-done
 	})
-	polltest.Eventually(t, "the server runs", srv.IsRunning)
+	kitextest.Eventually(t, "the server runs", srv.IsRunning)
 	c, err := client.NewClient(client.WithResponseBodyStream(true))
 	if err != nil {
 		t.Fatal(err)
@@ -137,17 +118,17 @@ func TestACompletedStreamIsCounted(t *testing.T) {
 		t.Errorf("%d events, and %v", n, err)
 	}
 	_ = r.Close()
-	served, called := at.span(t), caller.span(t)
+	served, called := at.record(t), caller.record(t)
 	check(t, "server", served, streamerr.Completed, "exchange", "recv_header", "send_header", "send_trailer", "send")
 	check(t, "client", called, streamerr.Completed, "exchange > shop", "send_header", "recv_header", "recv_trailer", "recv")
-	if attr(served, "whence.messages.sent") != "3" || attr(called, "whence.messages.received") != "3" {
-		t.Errorf("sent %s, received %s events, not 3", attr(served, "whence.messages.sent"), attr(called, "whence.messages.received"))
+	if served.Sent.Messages != 3 || called.Received.Messages != 3 {
+		t.Errorf("sent %d, received %d events, not 3", served.Sent.Messages, called.Received.Messages)
 	}
-	if served.Parent.SpanID() != called.SpanContext.SpanID() || attr(served, "whence.peer") != "shop" {
-		t.Error("the spans are not one trace")
+	if served.Parent.Span != called.Self.Span || served.Peer != "shop" {
+		t.Error("the records are not one trace")
 	}
-	if served.Name != "prices/:symbol" {
-		t.Errorf("the name of the span is %s", served.Name)
+	if served.Name != "/prices/:symbol" {
+		t.Errorf("the method of the record is %s", served.Name)
 	}
 }
 
@@ -159,7 +140,7 @@ func TestAClientThatLeavesIsTheOrigin(t *testing.T) {
 		defer cancel()
 		_ = sse.NewWriter(c).WriteEvent("", "", []byte("100"))
 		<-wrapped.Done()
-		told <- telemetry.Cause(wrapped)
+		told <- monitor.Cause(wrapped)
 	})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
@@ -178,8 +159,8 @@ func TestAClientThatLeavesIsTheOrigin(t *testing.T) {
 	if e := <-told; e == nil || e.Reason != streamerr.ClientGone || e.Path.String() != "shop > exchange" {
 		t.Errorf("the handler's cause is %v", e)
 	}
-	check(t, "server", at.span(t), streamerr.ClientGone, "shop > exchange", "recv_rst")
-	check(t, "client", caller.span(t), streamerr.UserStop, "user > shop", "send_rst")
+	check(t, "server", at.record(t), streamerr.ClientGone, "shop > exchange", "recv_rst")
+	check(t, "client", caller.record(t), streamerr.UserStop, "user > shop", "send_rst")
 }
 
 func TestAHandlersErrorAndRefusal(t *testing.T) {
@@ -194,7 +175,7 @@ func TestAHandlersErrorAndRefusal(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = r.ForEach(t.Context(), func(*sse.Event) error { return nil })
-		check(t, "server", at.span(t), streamerr.Overloaded, "exchange")
+		check(t, "server", at.record(t), streamerr.Overloaded, "exchange")
 	})
 	t.Run("refusal", func(t *testing.T) {
 		at, caller := newHop(t, "exchange"), newHop(t, "shop")
@@ -204,8 +185,8 @@ func TestAHandlersErrorAndRefusal(t *testing.T) {
 		if _, err := open(t.Context()); !errors.Is(err, streamerr.Overloaded) {
 			t.Errorf("the client got %v", err)
 		}
-		check(t, "server", at.span(t), streamerr.Overloaded, "exchange")
-		check(t, "client", caller.span(t), streamerr.Overloaded, "exchange > shop")
+		check(t, "server", at.record(t), streamerr.Overloaded, "exchange")
+		check(t, "client", caller.record(t), streamerr.Overloaded, "exchange > shop")
 	})
 }
 
@@ -224,6 +205,6 @@ func TestAnErrorOfTheReaderIsNotTheServers(t *testing.T) {
 		t.Error(err)
 	}
 	_ = r.Close()
-	check(t, "client", caller.span(t), streamerr.Internal, "shop", "send_rst")
-	at.span(t)
+	check(t, "client", caller.record(t), streamerr.Internal, "shop", "send_rst")
+	at.record(t)
 }

@@ -18,9 +18,8 @@ import (
 	"github.com/cloudwego/hertz/pkg/protocol/sse"
 
 	"github.com/whence-dev/whence/contrib/kitexstream/hertzsse"
-	"github.com/whence-dev/whence/internal/pollnet/pollnettest"
-	"github.com/whence-dev/whence/internal/polltest"
-	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/contrib/kitexstream/internal/kitextest"
+	"github.com/whence-dev/whence/contrib/kitexstream/streamerr"
 )
 
 // An upperWriter is the writer of another middleware.
@@ -104,12 +103,12 @@ func TestResponsesAreTheSameWithTheMiddleware(t *testing.T) {
 // response returns the bytes of the answer of handlers, without the date.
 func response(t *testing.T, handlers []app.HandlerFunc) string {
 	t.Helper()
-	ln := pollnettest.Listen(t)
+	ln := kitextest.Listen(t)
 	srv := server.New(server.WithListener(ln), server.WithDisablePrintRoute(true), server.WithExitWaitTime(0))
 	srv.GET("/", handlers...)
 	done := make(chan error, 1)
 	go func() { done <- srv.Run() }()
-	polltest.Eventually(t, "the server runs", srv.IsRunning)
+	kitextest.Eventually(t, "the server runs", srv.IsRunning)
 	conn, err := net.Dial("tcp", ln.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -141,13 +140,13 @@ func TestAnOrdinaryResponseIsNoStream(t *testing.T) {
 		t.Errorf("the client got %v", err)
 	}
 	for who, h := range map[string]hop{"server": at, "client": caller} {
-		ctx, cancel := context.WithTimeout(context.Background(), polltest.Patience)
+		ctx, cancel := context.WithTimeout(context.Background(), kitextest.Patience)
 		defer cancel()
 		if err := h.Close(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if spans := h.spans.GetSpans(); len(spans) != 0 {
-			t.Errorf("the %s has the spans %v", who, spans)
+		if records := h.records.All(); len(records) != 0 {
+			t.Errorf("the %s has the records %v", who, records)
 		}
 	}
 }
@@ -177,6 +176,6 @@ func TestACallAbandonedByItsHandler(t *testing.T) {
 	}
 	_ = r.Close()
 	_ = (<-left).Close()
-	check(t, "middle's call", middle.span(t), streamerr.PeerReset, "middle")
-	check(t, "exchange", at.span(t), streamerr.ClientGone, "middle > exchange")
+	check(t, "middle's call", middle.record(t), streamerr.PeerReset, "middle")
+	check(t, "exchange", at.record(t), streamerr.ClientGone, "middle > exchange")
 }

@@ -13,28 +13,27 @@ import (
 	"github.com/cloudwego/hertz/pkg/network"
 	"github.com/cloudwego/hertz/pkg/protocol/http1/resp"
 
-	"github.com/whence-dev/whence/contrib/kitexstream/telemetry"
-	"github.com/whence-dev/whence/pkg/streamerr"
-	"github.com/whence-dev/whence/pkg/streamtrace"
+	"github.com/whence-dev/whence/contrib/kitexstream/monitor"
+	"github.com/whence-dev/whence/contrib/kitexstream/streamerr"
 )
 
 // Server returns a middleware for routes that answer with SSE. Ordinary responses of the handler
 // pass unchanged.
-func Server(r *telemetry.Monitor) app.HandlerFunc {
+func Server(r *monitor.Monitor) app.HandlerFunc {
 	return func(base context.Context, c *app.RequestContext) {
 		header := func(key string) string { return string(c.Request.Header.Peek(key)) }
 		via := streamerr.ParsePath(header(streamerr.ViaHeader))
-		call := &serverCall{base: base, caller: telemetry.UnnamedPeer, c: c}
+		call := &serverCall{base: base, caller: monitor.UnnamedPeer, c: c}
 		if len(via) > 0 {
 			call.caller = via[len(via)-1]
 		}
-		call.stream = r.Begin(base, telemetry.Call{
-			Method: telemetry.Method{Side: telemetry.Server, System: telemetry.SSE, Name: c.FullPath()},
+		call.stream = r.Begin(base, monitor.Call{
+			Method: monitor.Method{Side: monitor.Server, System: monitor.SSE, Name: c.FullPath()},
 			Peer:   call.caller, Via: via,
-			Parent:  streamtrace.ReadParent(header),
+			Parent:  monitor.ReadParent(header),
 			Stopped: call.stopped,
 		})
-		call.stream.Note(streamtrace.RecvHeader, "", &streamerr.Error{Path: via})
+		call.stream.Note(monitor.RecvHeader, "", &streamerr.Error{Path: via})
 		defer context.AfterFunc(base, call.reset)()
 		w := &writer{call: call, before: c.Response.GetHijackWriter()}
 		c.Response.HijackWriter(w) // sse.NewWriter uses the writer of the response
@@ -54,7 +53,7 @@ func Server(r *telemetry.Monitor) app.HandlerFunc {
 				call.stream.End(call.ending(w))
 			}
 		}()
-		c.Next(telemetry.With(base, call.stream))
+		c.Next(monitor.With(base, call.stream))
 		returned = true
 	}
 }
@@ -64,7 +63,7 @@ type serverCall struct {
 	base   context.Context //nolint:containedctx // ends with the client's connection
 	caller string
 	c      *app.RequestContext
-	stream *telemetry.Stream
+	stream *monitor.Stream
 
 	headed, gone sync.Once // each event is recorded once
 
@@ -93,7 +92,7 @@ func (s *serverCall) stopped() *streamerr.Error {
 func (s *serverCall) reset() {
 	s.gone.Do(func() {
 		if why := s.stream.Stopped(); why != nil { // the handler has not returned
-			s.stream.Note(streamtrace.RecvRst, streamtrace.CodeCancel, why)
+			s.stream.Note(monitor.RecvRst, monitor.CodeCancel, why)
 		}
 	})
 }
@@ -102,7 +101,7 @@ func (s *serverCall) reset() {
 func (s *serverCall) ending(w *writer) *streamerr.Error {
 	status := s.c.Response.StatusCode()
 	s.headed.Do(func() {
-		s.stream.Note(streamtrace.SendHeader, strconv.Itoa(status), nil)
+		s.stream.Note(monitor.SendHeader, strconv.Itoa(status), nil)
 		w.headerDue = true
 	})
 	if w.next != nil && w.before == nil && !w.headerDue {
@@ -121,7 +120,7 @@ func (s *serverCall) ending(w *writer) *streamerr.Error {
 	if e := fromStatus(status); e != nil {
 		return e
 	}
-	return telemetry.Completed()
+	return monitor.Completed()
 }
 
 // A writer records the events of an SSE stream. Each Write of an sse.Writer is one event or
@@ -175,7 +174,7 @@ func (w *writer) Write(p []byte) (int, error) {
 // event writes an event or a comment.
 func (w *writer) event(p []byte) (int, error) {
 	s := w.call
-	s.headed.Do(func() { s.stream.Note(streamtrace.SendHeader, strconv.Itoa(s.c.Response.StatusCode()), nil) })
+	s.headed.Do(func() { s.stream.Note(monitor.SendHeader, strconv.Itoa(s.c.Response.StatusCode()), nil) })
 	n, err := w.next.Write(p)
 	if err == nil && len(p) > 0 && p[0] != ':' {
 		s.stream.Sent(len(p))
@@ -232,7 +231,7 @@ func (w *writer) Finalize() error {
 	}
 	err := w.check(w.next.Finalize())
 	if err == nil {
-		w.end.Do(func() { w.call.stream.Note(streamtrace.SendTrailer, "", nil) })
+		w.end.Do(func() { w.call.stream.Note(monitor.SendTrailer, "", nil) })
 	}
 	return err
 }

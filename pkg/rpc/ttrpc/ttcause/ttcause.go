@@ -1,6 +1,5 @@
 // Package ttcause carries the cause of a cancel over TTHeader Streaming, whose resets have room for
-// a text and a path of service names. Whence's own calls and the suites of contrib/kitexstream use
-// it.
+// a text and a path of service names. contrib/kitexstream sends and reads the same text.
 package ttcause
 
 import (

@@ -1,0 +1,4 @@
+package monitor
+
+// Detached reports whether the context of a call has outlived that of its handler.
+var Detached = detached
