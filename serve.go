@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	api "github.com/whence-dev/whence/api-service/command"
+	"github.com/whence-dev/whence/api-service/connection"
 	"github.com/whence-dev/whence/api-service/edge"
-	"github.com/whence-dev/whence/api-service/front"
 	"github.com/whence-dev/whence/chat-service/server"
 	"github.com/whence-dev/whence/gateway"
 	"github.com/whence-dev/whence/internal/cli"
@@ -182,7 +182,7 @@ func (c *config) workers(log *slog.Logger) (run func(context.Context) error, whe
 
 // ready waits until the whole path answers. It sends no secret, so it accepts any certificate: that of
 // --tls-cert is rarely made out to the address that the process listens on.
-func ready(ctx context.Context, secure front.Config, at net.Addr) bool {
+func ready(ctx context.Context, secure connection.Certificate, at net.Addr) bool {
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // as the comment says
 	defer client.CloseIdleConnections()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -207,7 +207,7 @@ func ready(ctx context.Context, secure front.Config, at net.Addr) bool {
 }
 
 // origin returns the scheme and the address of api-service.
-func origin(secure front.Config, at net.Addr) string {
+func origin(secure connection.Certificate, at net.Addr) string {
 	if secure.On() {
 		return "https://" + at.String()
 	}

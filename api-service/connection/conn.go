@@ -2,6 +2,7 @@ package connection
 
 import (
 	"context"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -26,11 +27,13 @@ const (
 type phase uint8
 
 const (
-	waiting   phase = iota // for a request, or the rest of its header
-	answering              // a request is being answered; its handler may read its body
-	skipping               // the rest of a body is dropped
-	lingering              // everything is dropped, until the client closes the connection
-	over                   // the connection is closed
+	handshaking phase = iota // of TLS
+	handed                   // the server of HTTP/2 serves the connection
+	waiting                  // for a request, or the rest of its header
+	answering                // a request is being answered; its handler may read its body
+	skipping                 // the rest of a body is dropped
+	lingering                // everything is dropped, until the client closes the connection
+	over                     // the connection is closed
 )
 
 // A Conn is the connection of one client.
@@ -38,6 +41,7 @@ type Conn struct {
 	// Static.
 	server        *Server
 	sock          socket
+	cipher        *cipher // nil without TLS
 	remote, local net.Addr
 	leave         func() // of Server.Enter; nil without one
 	late          bool   // the connection has one of the last file descriptors
@@ -54,6 +58,7 @@ type Conn struct {
 	full    bool     // the kernel has not taken everything, and room is watched
 	left    bool     // the client has closed the connection, or was cut off
 	flooded bool     // the client was cut off, because it was too far ahead
+	closing bool     // the output ends when the kernel has taken everything
 	hooks   []*func()
 	gone    context.Context //nolint:containedctx // canceled when left becomes true; nil until it is needed
 	cancel  context.CancelFunc
@@ -61,14 +66,41 @@ type Conn struct {
 
 // newConn returns a Conn that has not been entered.
 func (s *Server) newConn(sock socket, remote, local net.Addr) *Conn {
-	c := &Conn{server: s, sock: sock, remote: remote, local: local}
+	c := &Conn{server: s, sock: sock, remote: remote, local: local, phase: waiting}
 	c.ctx.conn = c
 	c.timer.Init(s.Clock, c.expire)
+	if s.TLS != nil {
+		newCipher(c, s.TLS)
+	}
 	return c
 }
 
 // arrived takes input, which is valid until it returns.
 func (c *Conn) arrived(b []byte) {
+	if c.cipher != nil {
+		c.cipher.arrived(b)
+	} else {
+		c.feed(b)
+	}
+}
+
+// enterPhase ends the handshake, or returns false if the connection has been closed meanwhile.
+func (c *Conn) enterPhase(p phase) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.phase == over {
+		return false
+	}
+	if c.phase = p; p == handed {
+		c.timer.Stop()
+	} else {
+		c.timer.Reset(c.server.Arrival)
+	}
+	return true
+}
+
+// feed takes plaintext, which is valid until it returns.
+func (c *Conn) feed(b []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.phase >= lingering {
@@ -109,7 +141,7 @@ func (c *Conn) advance() {
 			if !c.skip() {
 				return
 			}
-		case lingering, over:
+		default:
 			c.in = nil
 			return
 		}
@@ -144,7 +176,7 @@ func (c *Conn) skip() (done bool) {
 
 // next waits for the next request. mu is held.
 func (c *Conn) next() {
-	c.phase = waiting
+	c.phase, c.request = waiting, nil
 	if c.in = skipLines(c.in); len(c.in) == 0 {
 		c.in = nil
 		c.timer.Reset(c.server.Idle)
@@ -172,7 +204,11 @@ func (c *Conn) regulate() {
 		c.finish(true)
 		return
 	}
-	if pause := !ahead && c.phase != lingering && len(c.in) >= maxUnread; pause != c.paused {
+	unread := len(c.in)
+	if c.phase <= handed {
+		unread = c.cipher.unread()
+	}
+	if pause := !ahead && c.phase != lingering && unread >= maxUnread; pause != c.paused {
 		c.paused = pause
 		c.sock.watch(!c.paused, c.full)
 	}
@@ -186,6 +222,9 @@ func (c *Conn) send(b []byte) (n int, err error) {
 	}
 	if c.full {
 		return 0, nil
+	}
+	if c.cipher != nil {
+		return c.cipher.encrypt(b)
 	}
 	n, err = c.sock.send(b)
 	if err == nil && n < len(b) {
@@ -202,15 +241,33 @@ func (c *Conn) writable() {
 		c.mu.Unlock()
 		return
 	}
-	c.full = false
-	c.sock.watch(!c.paused && !c.left, false)
-	r := c.request
-	room := r.room
-	r.changed.Broadcast()
+	room := c.makeRoom()
 	c.mu.Unlock()
 	if room != nil {
 		room()
 	}
+}
+
+// makeRoom sends what is left of a record, and returns the function that has the writer go on. mu is
+// held.
+func (c *Conn) makeRoom() (room func()) {
+	c.full = false
+	c.sock.watch(!c.paused && !c.left, false)
+	if c.cipher != nil {
+		_ = c.flush() // the next write fails, too
+		if c.full {
+			return nil
+		}
+	}
+	if c.closing {
+		c.closing = false
+		c.sock.closeWrite()
+	}
+	if c.request == nil {
+		return nil
+	}
+	c.request.changed.Broadcast()
+	return c.request.room
 }
 
 // lost records that the client has closed the connection. An answer may still end: the client may
@@ -222,12 +279,17 @@ func (c *Conn) lost() {
 		return
 	}
 	c.leaves()
-	if c.phase != answering {
+	switch c.phase {
+	case answering:
+		c.sock.watch(false, c.full)
+		c.request.changed.Broadcast()
+	case handed:
+		c.sock.watch(false, c.full)
+		c.cipher.end(io.EOF)
+	default:
+		c.bye()
 		c.finish(false)
-		return
 	}
-	c.sock.watch(false, c.full)
-	c.request.changed.Broadcast()
 }
 
 // leaves tells all who wait for the client to leave. mu is held.
@@ -249,6 +311,7 @@ func (c *Conn) expire() {
 	switch c.phase {
 	case waiting:
 		if len(c.in) == 0 {
+			c.bye()
 			c.finish(false)
 			return
 		}
@@ -259,7 +322,7 @@ func (c *Conn) expire() {
 		c.request.changed.Broadcast()
 	case skipping:
 		c.linger()
-	case lingering, over:
+	default:
 		c.finish(false)
 	}
 }
@@ -269,8 +332,10 @@ func (c *Conn) ended() {
 	r := c.request
 	switch {
 	case c.left:
+		c.bye()
 		c.finish(false)
 	case r.last || c.server.draining.Load():
+		c.bye()
 		c.shut()
 	case r.msg.body.Unread():
 		c.phase = skipping
@@ -285,7 +350,8 @@ func (c *Conn) ended() {
 
 // shut closes the connection so that the client can read all that was sent. mu is held.
 func (c *Conn) shut() {
-	if c.left || len(c.in) == 0 && !c.paused && !c.request.msg.body.Unread() {
+	unread := len(c.in) > 0 || c.paused || c.request.msg.body.Unread()
+	if c.left || !unread && (c.cipher == nil || !c.cipher.pending()) {
 		c.finish(false)
 		return
 	}
@@ -295,7 +361,9 @@ func (c *Conn) shut() {
 // linger ends the output, and drops the input until the client closes the connection. mu is held.
 func (c *Conn) linger() {
 	c.phase, c.in = lingering, nil
-	c.sock.closeWrite()
+	if c.closing = c.cipher != nil && c.cipher.pending(); !c.closing {
+		c.sock.closeWrite()
+	}
 	c.timer.Reset(lingerFor)
 	c.regulate()
 }
@@ -304,8 +372,17 @@ func (c *Conn) linger() {
 func (c *Conn) drain() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.phase == waiting && len(c.in) == 0 {
+	if c.phase == handshaking || c.phase == waiting && len(c.in) == 0 {
+		c.bye()
 		c.finish(false)
+	}
+}
+
+// bye tells a client of TLS that nothing follows. mu is held.
+func (c *Conn) bye() {
+	if c.cipher != nil && c.phase > handed && c.phase < lingering {
+		_ = c.cipher.tls.CloseWrite() // writes into memory
+		_ = c.flush()                 // the connection is closed anyway
 	}
 }
 
@@ -324,6 +401,9 @@ func (c *Conn) finish(reset bool) {
 	c.phase, c.in, c.hooks = over, nil, nil
 	c.timer.Stop()
 	c.sock.close(reset)
+	if c.cipher != nil {
+		c.cipher.end(errClosed)
+	}
 	if c.request != nil {
 		c.request.changed.Broadcast()
 	}

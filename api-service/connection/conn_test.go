@@ -3,10 +3,13 @@ package connection_test
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"syscall"
@@ -33,7 +36,7 @@ const (
 // A stand is a server with a client on a connection in memory.
 type stand struct {
 	server *connection.Server
-	client clientEnd
+	client client
 	in     *bufio.Reader // of the client
 	over   chan struct{} // closed when the server has closed the connection
 	bodies chan string   // the bodies that handlers have read, or the errors
@@ -42,45 +45,65 @@ type stand struct {
 	given  chan connection.Exchange // all that were taken
 }
 
-// play plays a story in virtual time. The routes are /echo, which answers with the body of the request,
-// /large with a large answer, /take, whose answer is left to the story, and /refuse, which reads nothing.
+// play plays a story in virtual time, plain and over TLS. The routes are /echo, which answers with the
+// body of the request, /large with a large answer, /take, whose answer is left to the story, and /refuse,
+// which reads nothing.
 func play(t *testing.T, story func(t *testing.T, s *stand)) {
 	t.Helper()
 	protocol.ServerDateOnce.Do(protocol.UpdateServerDate) // its goroutine never ends, so it must be outside of the bubble
-	synctest.Test(t, func(t *testing.T) {
-		options := config.NewOptions(nil)
-		options.DisablePrintRoute = true
-		s := &stand{
-			server: &connection.Server{Engine: route.NewEngine(options), Arrival: arrival, Idle: idle, Write: write, Clock: new(coarse.Clock)},
-			over:   make(chan struct{}), bodies: make(chan string, 100), left: make(chan struct{}, 100), taken: make(chan connection.Exchange, 100), given: make(chan connection.Exchange, 100),
-		}
-		s.server.Engine.Any("/echo", s.echo)
-		s.server.Engine.GET("/large", func(_ context.Context, c *app.RequestContext) { c.String(http.StatusOK, strings.Repeat("x", 1<<20)) })
-		s.server.Engine.Any("/take", func(ctx context.Context, c *app.RequestContext) {
-			connection.AfterLeft(ctx, func() { s.left <- struct{}{} })
-			x := connection.Of(c)
-			x.Take(func() {})
-			s.taken <- x
-			s.given <- x
+	lender := httptest.NewTLSServer(http.NotFoundHandler())
+	defer lender.Close()
+	own := &tls.Config{Certificates: lender.TLS.Certificates, MinVersion: tls.VersionTLS12}
+	roots := x509.NewCertPool()
+	roots.AddCert(lender.Certificate())
+	for name, secure := range map[string]bool{"plain": false, "TLS": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStand()
+				server, end := newPipe()
+				if s.client = end; secure {
+					s.server.TLS = own
+					s.client = secureClient{tls.Client(end, &tls.Config{RootCAs: roots, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12}), end}
+				}
+				s.in = bufio.NewReader(s.client)
+				go func() {
+					defer close(s.over)
+					s.server.ServeStream(server)
+				}()
+				defer func() {
+					end.Reset()
+					synctest.Wait()
+					for len(s.given) > 0 {
+						(<-s.given).Free(true)
+					}
+					<-s.over
+					time.Sleep(time.Hour) // the goroutines of the story end
+				}()
+				story(t, s)
+			})
 		})
-		s.server.Engine.Any("/refuse", func(_ context.Context, c *app.RequestContext) { c.String(http.StatusForbidden, "no") })
-		server, client := newPipe()
-		s.client, s.in = client, bufio.NewReader(client)
-		go func() {
-			defer close(s.over)
-			s.server.ServeStream(server)
-		}()
-		defer func() {
-			client.Reset()
-			synctest.Wait()
-			for len(s.given) > 0 {
-				(<-s.given).Free(true)
-			}
-			<-s.over
-			time.Sleep(time.Hour) // the goroutines of the story end
-		}()
-		story(t, s)
+	}
+}
+
+func newStand() *stand {
+	options := config.NewOptions(nil)
+	options.DisablePrintRoute = true
+	s := &stand{
+		server: &connection.Server{Engine: route.NewEngine(options), Arrival: arrival, Idle: idle, Write: write, Clock: new(coarse.Clock)},
+		over:   make(chan struct{}), bodies: make(chan string, 100), left: make(chan struct{}, 100),
+		taken: make(chan connection.Exchange, 100), given: make(chan connection.Exchange, 100),
+	}
+	s.server.Engine.Any("/echo", s.echo)
+	s.server.Engine.GET("/large", func(_ context.Context, c *app.RequestContext) { c.String(http.StatusOK, strings.Repeat("x", 1<<20)) })
+	s.server.Engine.Any("/take", func(ctx context.Context, c *app.RequestContext) {
+		connection.AfterLeft(ctx, func() { s.left <- struct{}{} })
+		x := connection.Of(c)
+		x.Take(func() {})
+		s.taken <- x
+		s.given <- x
 	})
+	s.server.Engine.Any("/refuse", func(_ context.Context, c *app.RequestContext) { c.String(http.StatusForbidden, "no") })
+	return s
 }
 
 func (s *stand) echo(_ context.Context, c *app.RequestContext) {
@@ -442,7 +465,7 @@ func TestEndsOfExchanges(t *testing.T) {
 		want error
 	}{
 		"Free, last": {func(x connection.Exchange) { x.Free(true) }, len(part), io.EOF},
-		"Cut":        {func(x connection.Exchange) { x.Cut(); x.Free(false) }, len(part), io.EOF},
+		"Cut":        {func(x connection.Exchange) { x.Cut(); x.Free(false) }, len(part), io.ErrUnexpectedEOF}, // over TLS
 		"Reset":      {func(x connection.Exchange) { x.Reset(); x.Cut(); x.Free(false) }, 0, syscall.ECONNRESET},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -57,12 +57,11 @@ type exchange interface {
 	network.Conn
 	Exchange
 	message() *message
-}
-
-// A message is what all requests have.
-type message struct {
-	head head
-	body Body
+	// parse parses the header, and prepares the body. It returns the status of a refusal, or 0.
+	parse(h *protocol.RequestHeader) (refusal int)
+	isTaken() bool
+	// answer writes the response of a handler that has not taken the answer.
+	answer(response *protocol.Response)
 }
 
 // Of returns the Exchange of a request, or nil if it came by no connection of this package.

@@ -1,6 +1,7 @@
 package connection_test
 
 import (
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -152,3 +153,46 @@ func (c clientEnd) CloseWrite() { _ = c.end(func() { c.up.ended = true }) }
 func (c clientEnd) Reset() {
 	_ = c.end(func() { c.reset, c.up.unread, c.down.unread = true, nil, nil })
 }
+
+// Room returns the number of bytes for which there is room.
+func (c clientEnd) Room() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.up.room - len(c.up.unread)
+}
+
+func (c clientEnd) Close() error                     { c.CloseWrite(); return nil }
+func (c clientEnd) SetDeadline(time.Time) error      { return nil }
+func (c clientEnd) SetReadDeadline(time.Time) error  { return nil }
+func (c clientEnd) SetWriteDeadline(time.Time) error { return nil }
+
+// A client is what stories need of a client's end, with and without TLS.
+type client interface {
+	io.ReadWriter
+	// Offer sends bytes if there is room, and returns the number of those sent.
+	Offer(b []byte) int
+	CloseWrite()
+	Reset()
+}
+
+// A secureClient is a client's end with TLS.
+type secureClient struct {
+	*tls.Conn
+	raw clientEnd
+}
+
+func (c secureClient) Offer(b []byte) int {
+	const overhead = 1 << 10 // of records
+	if c.raw.Room() < len(b)+overhead {
+		return 0
+	}
+	n, _ := c.Write(b)
+	return n
+}
+
+func (c secureClient) CloseWrite() {
+	_ = c.Conn.CloseWrite()
+	c.raw.CloseWrite()
+}
+
+func (c secureClient) Reset() { c.raw.Reset() }

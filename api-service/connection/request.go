@@ -1,27 +1,21 @@
 package connection
 
 import (
-	"errors"
 	"io"
-	"net/http"
 	"sync"
 	"time"
 
-	"github.com/cloudwego/hertz/pkg/app"
 	"github.com/cloudwego/hertz/pkg/protocol"
-	"github.com/cloudwego/hertz/pkg/protocol/consts"
-	"github.com/cloudwego/hertz/pkg/protocol/http1/req"
 	"github.com/cloudwego/hertz/pkg/protocol/http1/resp"
 
 	"github.com/whence-dev/whence/internal/prefetch"
 )
 
 // chunked and untilClose are Hertz's content lengths for a chunked body, and for a body that ends
-// with the connection. noBody is that of a request that announces no body.
+// with the connection.
 const (
 	chunked    = -1
 	untilClose = -2
-	noBody     = -2
 )
 
 // A request is the Exchange of a request of HTTP/1.
@@ -48,56 +42,21 @@ type request struct {
 
 // serve answers the request.
 func (r *request) serve() {
-	s := r.conn.server
-	pool := s.Engine.GetCtxPool()
-	c := pool.Get().(*app.RequestContext) //nolint:forcetypeassert // the pool has nothing else
-	defer func() {
-		if !c.IsExiled() {
-			c.Reset()
-			pool.Put(c)
-		}
-	}()
 	r.remote, r.local = r.conn.remote, r.conn.local
-	c.SetConn(r)
-	if status := r.parse(&c.Request.Header); status != 0 {
-		r.refuse(c, status)
-		return
-	}
-	if s.Name != "" {
-		c.Response.Header.SetServerBytes([]byte(s.Name))
-	}
-	s.Engine.ServeHTTP(&r.conn.ctx, c)
-	if r.isTaken() {
-		return
-	}
-	c.Response.SkipBody = c.Response.SkipBody || c.IsHead()
-	r.answer(&c.Response)
+	r.conn.server.handle(r, &r.conn.ctx)
 }
 
-// parse parses the header, and prepares the body. It returns the status of a refusal, or 0.
+// parse implements exchange.
 func (r *request) parse(h *protocol.RequestHeader) (refusal int) {
-	defer func() { r.raw = nil }()
+	refusal = r.msg.parse(h, r.raw, r)
+	r.raw, r.old, r.closes = nil, !h.IsHTTP11(), h.ConnectionClose()
 	switch {
-	case r.msg.head.late:
-		return http.StatusRequestTimeout
-	case !r.msg.head.whole && len(r.raw) >= MaxHeader:
-		return http.StatusRequestHeaderFieldsTooLarge
-	case !r.msg.head.whole || req.ReadHeaderWithLimit(h, &memory{r.raw}, MaxHeader) != nil:
-		return http.StatusBadRequest
-	}
-	r.old, r.closes = !h.IsHTTP11(), h.ConnectionClose()
-	length := int64(h.ContentLength())
-	if length == noBody {
-		length = 0
-	}
-	r.msg.body = newBody(r, length, length != 0 && len(h.Peek(consts.HeaderExpect)) > 0)
-	if length == 0 {
+	case refusal != 0:
+		r.old, r.closes, r.msg.body = false, true, Body{err: errClosed} // what follows is unknown
+	case !r.msg.body.Unread():
 		r.conn.allArrived(r)
-	} else { // Hertz does not know the body
-		h.SetContentLength(0)
-		h.Del(consts.HeaderExpect)
 	}
-	return 0
+	return refusal
 }
 
 // allArrived stops the timer of the request's arrival.
@@ -109,24 +68,7 @@ func (c *Conn) allArrived(r *request) {
 	}
 }
 
-// refuse answers a request that is none, as Hertz does.
-func (r *request) refuse(c *app.RequestContext, status int) {
-	text := map[int]string{
-		http.StatusRequestTimeout:              "Request timeout",
-		http.StatusRequestHeaderFieldsTooLarge: "Request Header Fields Too Large",
-	}[status]
-	if text == "" {
-		text = "Error when parsing request"
-	}
-	c.AbortWithMsg(text, status)
-	if name := r.conn.server.Name; name != "" {
-		c.Response.Header.SetServerBytes([]byte(name))
-	}
-	r.old, r.closes, r.msg.body = false, true, Body{err: errClosed} // what follows is unknown
-	r.answer(&c.Response)
-}
-
-// answer writes the response of a handler, and waits until the client has taken it.
+// answer implements exchange. It waits until the client has taken the response.
 func (r *request) answer(response *protocol.Response) {
 	out, err := r.Whole(response)
 	if err != nil || !r.writeAll(out) {
@@ -317,62 +259,3 @@ func (r *request) Late() bool { return r.conn.late }
 
 // Touched implements Exchange.
 func (r *request) Touched(to *prefetch.List) { to.Add(prefetch.Of(r), prefetch.Of(r.conn)) }
-
-// A memory is the header of a request, from which Hertz reads.
-type memory struct{ b []byte }
-
-// Peek implements network.Reader.
-func (m *memory) Peek(n int) ([]byte, error) {
-	if n > len(m.b) {
-		return nil, io.ErrUnexpectedEOF
-	}
-	return m.b[:n], nil
-}
-
-// Skip implements network.Reader.
-func (m *memory) Skip(n int) error {
-	if n > len(m.b) {
-		return io.ErrUnexpectedEOF
-	}
-	m.b = m.b[n:]
-	return nil
-}
-
-// Release implements network.Reader.
-func (m *memory) Release() error { return nil }
-
-// Len implements network.Reader.
-func (m *memory) Len() int { return len(m.b) }
-
-// ReadByte implements network.Reader.
-func (m *memory) ReadByte() (byte, error) {
-	b, err := m.ReadBinary(1)
-	if err != nil {
-		return 0, err
-	}
-	return b[0], nil
-}
-
-// ReadBinary implements network.Reader.
-func (m *memory) ReadBinary(n int) ([]byte, error) {
-	b, err := m.Peek(n)
-	return b, errors.Join(err, m.Skip(len(b)))
-}
-
-// A buffer collects a response. It implements network.Writer.
-type buffer []byte
-
-// Malloc returns n more bytes, which are valid until the next call.
-func (b *buffer) Malloc(n int) ([]byte, error) {
-	*b = append(*b, make([]byte, n)...)
-	return (*b)[len(*b)-n:], nil
-}
-
-// WriteBinary implements network.Writer.
-func (b *buffer) WriteBinary(p []byte) (int, error) {
-	*b = append(*b, p...)
-	return len(p), nil
-}
-
-// Flush implements network.Writer.
-func (b *buffer) Flush() error { return nil }

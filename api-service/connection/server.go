@@ -15,8 +15,10 @@ package connection
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"runtime"
 	"sync"
@@ -60,8 +62,17 @@ type Server struct {
 	// admits every connection.
 	Enter func(client net.Addr) (leave func(), ok bool)
 	Late  *descriptors.Brief // the connections that have one of the last file descriptors; nil treats them like others
+	// TLS secures the connections; nil means that they are plain. With HTTP/2 among its protocols, clients
+	// may choose that.
+	TLS    *tls.Config
+	Client time.Duration // for the answer to a ping of HTTP/2; 0 means no pings
+	Hop    string        // in lines of the log
+	Log    *slog.Logger  // of floods; nil means none
 
 	draining atomic.Bool // no further request is answered
+
+	makeHTTP2 sync.Once // sets http2
+	http2     *http2Server
 
 	mu   sync.Mutex // guards the following fields
 	all  map[*Conn]struct{}
@@ -154,6 +165,9 @@ func (s *Server) end(goodbye time.Duration) {
 	}
 	s.mu.Unlock()
 	s.each((*Conn).drain)
+	if s.TLS != nil {
+		_ = s.overHTTP2().base.Shutdown(context.Background()) // has no connections of its own: it says GOAWAY on ours
+	}
 	late := time.NewTimer(goodbye)
 	defer late.Stop()
 	select {

@@ -110,7 +110,7 @@ func TestHeadersAreBounded(t *testing.T) {
 	}
 }
 
-// TestLargeBodyIsRefusedBehindTLS checks that the edge behind the TLS front neither asks for the
+// TestLargeBodyIsRefusedBehindTLS checks that the edge with TLS neither asks for the
 // body nor waits for it.
 func TestLargeBodyIsRefusedBehindTLS(t *testing.T) {
 	like := httptest.NewTLSServer(http.NotFoundHandler()) // for its certificate
@@ -152,7 +152,7 @@ func TestLargeBodyIsRefusedBehindTLS(t *testing.T) {
 				if _, err := io.WriteString(conn, asking("start m end x")); err != nil {
 					t.Fatal(err)
 				}
-				for err == nil && resp.StatusCode == http.StatusContinue { // the front may repeat it
+				for err == nil && resp.StatusCode == http.StatusContinue { // it may be repeated
 					resp, err = http.ReadResponse(r, nil)
 				}
 			}

@@ -12,10 +12,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/whence-dev/whence/api-service/connection"
 	"github.com/whence-dev/whence/api-service/connlimit"
 	"github.com/whence-dev/whence/api-service/edge/admin"
 	"github.com/whence-dev/whence/api-service/edge/chats"
-	"github.com/whence-dev/whence/api-service/front"
 	"github.com/whence-dev/whence/api-service/gate"
 	"github.com/whence-dev/whence/api-service/image"
 	"github.com/whence-dev/whence/api-service/leave"
@@ -78,7 +78,7 @@ type Config struct {
 	Hosts           gate.List     // host names of this service, besides those of loopback
 	Strict          bool          // fields of bodies that cannot be honoured are refused instead of left out
 	Timers          rpc.Timers
-	TLS             front.Config // uses the timeouts above
+	TLS             connection.Certificate
 	// TrustForwarded takes the last address of X-Forwarded-For as the client's address. It requires
 	// that all connections come from a trusted proxy.
 	TrustForwarded bool
@@ -280,28 +280,15 @@ func (c *Config) connect(several bool, hop *metrics.Hop, log *slog.Logger) (chat
 	return chats.OverKitex(identity), nil
 }
 
-// connectable returns how many clients can be connected at the process's limit of file descriptors. A
-// client over TLS takes three: one here, and both ends of the connection from the front to the edge.
-func (c *Config) connectable() int {
-	_, room := descriptors.Limit()
-	if c.TLS.On() {
-		return room / 3
-	}
-	return room
-}
-
 // Run serves on ln until ctx is done and the streams have drained.
 func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error {
 	if c.TrustForwarded { // all connections come from proxies
 		c.Connections.PerAddress = 0
 	}
-	if allowed := c.connectable(); c.Connections.Total > allowed {
-		limit, _ := descriptors.Limit()
+	if limit, allowed := descriptors.Limit(); c.Connections.Total > allowed {
 		log.Warn("--max-connections is more than the limit of file descriptors allows; raise the limit (ulimit -n) or lower --max-connections",
 			"max_connections", c.Connections.Total, "limit", limit, "allowed", allowed)
 	}
-	c.TLS.Proxies, c.TLS.TrustForwarded = c.Connections.Proxies, c.TrustForwarded
-	c.TrustForwarded = c.TrustForwarded || c.TLS.On()
 	e, err := New(c, log)
 	if err != nil {
 		return err
@@ -323,7 +310,5 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	wg.Go(func() { e.chats.Run(finding) })
 	defer wg.Wait()
 	defer stop()
-	c.TLS.Name, c.TLS.Connections = c.Name, e.connections
-	c.TLS.ReadTimeout, c.TLS.WriteTimeout, c.TLS.ClientTimeout = c.ReadTimeout, c.WriteTimeout, c.ClientTimeout
-	return e.besideAdmin(ctx, func(ctx context.Context) error { return front.Run(ctx, c.TLS, ln, log, e.Serve) })
+	return e.besideAdmin(ctx, func(ctx context.Context) error { return e.Serve(ctx, ln) })
 }

@@ -27,8 +27,7 @@ func TestHalfOpenConversationIsFoundByTCP(t *testing.T) {
 	log.Await(t, "stream ended", "hop=api-service", "reason=client_gone", "the client's machine has not answered for 300ms")
 }
 
-// TestConversationOverTLSThatIsNotRead checks that the front resets the client when the edge has
-// given it up.
+// TestConversationOverTLSThatIsNotRead checks that a client that was given up is reset.
 func TestConversationOverTLSThatIsNotRead(t *testing.T) {
 	t.Parallel()
 	cert, key, roots := writeCertificate(t)
@@ -45,5 +44,5 @@ func TestConversationOverTLSThatIsNotRead(t *testing.T) {
 	if cause := streamerr.As(polltest.Receive(t, "the cause of the stop", chat.causes)); cause.Reason != streamerr.UserStop {
 		t.Error(cause)
 	}
-	polltest.Eventually(t, "the front resets the connection", c.WasReset)
+	polltest.Eventually(t, "the edge resets the connection", c.WasReset)
 }

@@ -33,7 +33,7 @@ func converseTLS(t *testing.T, url, id, script string, roots *x509.CertPool) *ws
 	return c
 }
 
-// TestConversationOverTLS checks that the front passes on the messages of both sides, and how the
+// TestConversationOverTLS checks that the messages of both sides pass, and how the
 // conversation ends.
 func TestConversationOverTLS(t *testing.T) {
 	cert, key, roots := writeCertificate(t)

@@ -192,6 +192,10 @@ func (e *Edge) Close() error {
 // for the grace of its Config, ends the rest with DRAINING, and returns nil.
 func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
 	h := e.public(ln.Addr())
+	var err error
+	if h.TLS, err = e.config.TLS.Open(e.log); err != nil {
+		return errors.Join(err, ln.Close())
+	}
 	var following sync.WaitGroup
 	defer following.Wait()
 	ctx, stop := context.WithCancel(ctx)
@@ -217,20 +221,16 @@ const maxKeptBody = 1 << 10
 
 // public returns the server of the public listener, which listens at addr.
 func (e *Edge) public(addr net.Addr) *connection.Server {
-	if e.config.TrustForwarded || len(e.config.Connections.Proxies) > 0 {
-		addr = nil // clients reach proxies, which use names of their own
+	if e.config.TrustForwarded || len(e.config.Connections.Proxies) > 0 || e.config.TLS.On() {
+		addr = nil // clients reach proxies, which use names of their own, or names of the certificate
 	}
-	limiter := e.connections
-	if e.config.TLS.On() {
-		limiter = nil // the front's
-	}
-	h, pages := e.server(addr, e.guard, limiter)
+	h, pages := e.server(addr, e.guard, e.connections)
 	e.routes(h.Engine, pages)
 	return h
 }
 
 // server returns a server without routes, for the callers of guard. reached is the address by which
-// clients reach its listener, or nil if proxies do. limiter bounds the connections; nil means no bound.
+// clients reach its listener, or nil if proxies do. limiter bounds the connections.
 func (e *Edge) server(reached net.Addr, guard *access.Guard, limiter *connlimit.Limiter) (*connection.Server, *gate.Gate) {
 	guard.Loopback = gate.Loopback(reached)
 	options := config.NewOptions(nil)
@@ -241,10 +241,7 @@ func (e *Edge) server(reached net.Addr, guard *access.Guard, limiter *connlimit.
 	h := &connection.Server{
 		Engine: route.NewEngine(options), Name: "whence",
 		Arrival: e.config.ReadTimeout, Idle: idleTimeout, Write: e.config.WriteTimeout, Unsent: e.config.MaxUnsent,
-		Clock: &e.clock, Late: new(descriptors.Brief),
-	}
-	if limiter != nil {
-		h.Enter = limiter.Enter
+		Client: e.config.ClientTimeout, Clock: &e.clock, Enter: limiter.Enter, Late: new(descriptors.Brief), Hop: e.config.Name, Log: e.log,
 	}
 	origins := e.config.Origins
 	if guard.Role == access.ForOperators {

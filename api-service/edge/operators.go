@@ -2,6 +2,7 @@ package edge
 
 import (
 	"context"
+	"errors"
 	"net"
 	"time"
 
@@ -12,7 +13,6 @@ import (
 	"github.com/whence-dev/whence/api-service/connection"
 	"github.com/whence-dev/whence/api-service/connlimit"
 	"github.com/whence-dev/whence/api-service/edge/admin"
-	"github.com/whence-dev/whence/api-service/front"
 	"github.com/whence-dev/whence/api-service/gate"
 	"github.com/whence-dev/whence/api-service/openai"
 )
@@ -44,25 +44,21 @@ const maxOperators = 256
 // serveOperators serves the admin listener until ctx is done. Beyond loopback, where the operator's key crosses a
 // network, it uses TLS if the public listener does.
 func (e *Edge) serveOperators(ctx context.Context, ln net.Listener) error {
-	tls := e.config.TLS
-	tls.Name, tls.ReadTimeout, tls.WriteTimeout, tls.ClientTimeout = e.config.Name, e.config.ReadTimeout, e.config.WriteTimeout, e.config.ClientTimeout
-	local := gate.Loopback(ln.Addr())
-	if !local && !tls.On() {
+	certificate := e.config.TLS
+	if gate.Loopback(ln.Addr()) {
+		certificate = connection.Certificate{}
+	} else if !certificate.On() {
 		e.log.Warn("the admin listener is reached from other machines without TLS, so the operator's key crosses the network in clear text; set --tls-cert, or listen on loopback", "addr", ln.Addr().String())
 	}
-	limiter := connlimit.New(connlimit.Config{Total: maxOperators}, nil, e.log)
-	if local {
-		tls = front.Config{}
+	secure, err := certificate.Open(e.log)
+	if err != nil {
+		return errors.Join(err, ln.Close())
 	}
-	if tls.On() {
-		tls.Connections, limiter = limiter, nil
-	}
-	return front.Run(ctx, tls, ln, e.log, func(ctx context.Context, inner net.Listener) error {
-		guard := &access.Guard{Role: access.ForOperators, Keys: e.guard.Keys, Operator: e.config.OperatorKey, Tokens: e.keyring}
-		h, _ := e.server(ln.Addr(), guard, limiter)
-		e.operatorRoutes(h.Engine, guard)
-		return h.Run(ctx, inner, func() time.Duration { return connection.StopWait })
-	})
+	guard := &access.Guard{Role: access.ForOperators, Keys: e.guard.Keys, Operator: e.config.OperatorKey, Tokens: e.keyring}
+	h, _ := e.server(ln.Addr(), guard, connlimit.New(connlimit.Config{Total: maxOperators}, nil, e.log))
+	h.TLS = secure
+	e.operatorRoutes(h.Engine, guard)
+	return h.Run(ctx, ln, func() time.Duration { return connection.StopWait })
 }
 
 // operatorRoutes adds the routes of the admin listener. The console's chat asks for completions and reports them.

@@ -1,6 +1,7 @@
 package edge_test
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -15,10 +16,12 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/whence-dev/whence/api-service/edge"
 	"github.com/whence-dev/whence/internal/logtest"
 	"github.com/whence-dev/whence/internal/polltest"
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // writeCertificate writes a certificate for 127.0.0.1 and its key to files.
@@ -123,9 +126,9 @@ func openUnreadTLS(t *testing.T, unread, operator *http.Client, url string, stal
 	awaitBlockedWrite(t, func() string { return send(t, operator, http.MethodGet, url+"/v1/streams/unread") })
 }
 
-// TestNothingWaitsForATLSClientThatDoesNotRead covers clients behind the TLS front: one leaves its
-// response unread while its connection is read, the other reads nothing from its connection. At the
-// end of each test the edge drains.
+// TestNothingWaitsForATLSClientThatDoesNotRead covers clients over TLS: one leaves its response unread
+// while its connection is read, the other reads nothing from its connection. Without a write timeout, a
+// stop ends the stream; with one, the client is a slow reader. At the end of each test the edge drains.
 func TestNothingWaitsForATLSClientThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	cert, key, roots := writeCertificate(t)
@@ -133,27 +136,58 @@ func TestNothingWaitsForATLSClientThatDoesNotRead(t *testing.T) {
 		h2   bool
 		conn bool // nothing is read from the connection
 	}{"HTTP/1.1": {false, true}, "HTTP/2 stream": {true, false}, "HTTP/2 connection": {true, true}} {
-		for _, reason := range []string{"user_stop", "drain"} {
+		for _, reason := range []string{"user_stop", "drain", "slow_reader"} {
 			t.Run(proto+" "+reason, func(t *testing.T) {
 				t.Parallel()
 				var log logtest.Log
 				url, _ := startLogging(t, &log, func(c *edge.Config) {
 					unboundedWrites(c)
 					c.TLS.Cert, c.TLS.Key = cert, key
+					if reason == "slow_reader" {
+						c.WriteTimeout = 500 * time.Millisecond
+					}
 				})
 				url = "https" + strings.TrimPrefix(url, "http")
 				var stall, none atomic.Bool
 				unread, operator := secureClient(t, roots, c.h2, &stall), secureClient(t, roots, c.h2, &none)
 				openUnreadTLS(t, unread, operator, url, func() { stall.Store(c.conn) })
-				if reason == "drain" {
+				switch reason {
+				case "drain":
 					return
+				case "user_stop":
+					send(t, operator, http.MethodDelete, url+"/v1/streams/unread")
 				}
-				send(t, operator, http.MethodDelete, url+"/v1/streams/unread")
 				log.Await(t, "stream ended", "hop=api-service", "stream=unread", "reason="+reason)
 				polltest.Eventually(t, "no stream is live", func() bool {
 					return send(t, operator, http.MethodGet, url+"/v1/streams") == noStreams
 				})
 			})
 		}
+	}
+}
+
+// TestDeparturesOverTLSAreNoticed: also behind a byte that nobody reads.
+func TestDeparturesOverTLSAreNoticed(t *testing.T) {
+	t.Parallel()
+	cert, key, roots := writeCertificate(t)
+	for name, leave := range map[string]func(plain net.Conn, conn *tls.Conn){
+		"a close":                  func(_ net.Conn, conn *tls.Conn) { _ = conn.Close() },
+		"a stray byte and a close": func(_ net.Conn, conn *tls.Conn) { _, _ = conn.Write([]byte("\r")); _ = conn.Close() },
+		"no close_notify":          func(plain net.Conn, conn *tls.Conn) { _, _ = conn.Write([]byte("GET")); _ = plain.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url, chat := start(t, func(c *edge.Config) { c.TLS.Cert, c.TLS.Key = cert, key })
+			plain, _ := connect(t, url)
+			conn := tls.Client(plain, &tls.Config{RootCAs: roots, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12})
+			sendText(t, conn, request("start m say x hold x"))
+			if _, err := bufio.NewReader(conn).ReadString('\n'); err != nil {
+				t.Fatal(err)
+			}
+			leave(plain, conn)
+			if cause := streamerr.As(polltest.Receive(t, "the cause of the stop", chat.causes)); cause.Reason != streamerr.ClientGone {
+				t.Errorf("the stream ends with %v", cause)
+			}
+		})
 	}
 }

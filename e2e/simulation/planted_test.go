@@ -78,7 +78,7 @@ var plants = []plant{
 	},
 	{
 		"a waiting request is served after its client has left", "api-service/connection/conn.go",
-		"	case c.left:\n		c.finish(false)\n	case r.last", "	case r.last",
+		"	case c.left:\n		c.bye()\n		c.finish(false)\n	case r.last", "	case r.last",
 	},
 	{
 		"a request does not wait for the answer before", "api-service/connection/conn.go",
