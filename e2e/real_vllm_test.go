@@ -42,7 +42,7 @@ var vllmOverHTTP = &column{
 }
 
 var vllmOverGRPC = &column{
-	lacks: map[*claim]string{ownVectors: "not used yet", adapters: "no field for them", sleeping: "cannot be put to sleep", lostRunner: "the engine core is its own row"},
+	lacks: map[*claim]string{ownVectors: "a vLLM that generates has none", adapters: "no field for them", sleeping: "cannot be put to sleep", lostRunner: "the engine core is its own row"},
 	file:  "vllm-grpc", server: "vLLM", api: "`--engine vllm`", version: vllmVersion,
 	start: func(t *testing.T, args []string) *realServer { return startVLLM(t, true, append(args, "--grpc")) },
 	sittings: []sitting{

@@ -215,7 +215,6 @@ func TestEngineThatDoesNotExistIsRefused(t *testing.T) {
 		"--upstream is o":         {Engine: worker.Embedded, Upstream: openai.Options{Options: beside.Options{Upstream: "http://127.0.0.1:8000"}}},
 		"--upstream-kv-events is": {Engine: worker.Sim, Events: upstream.Options{Events: "tcp://127.0.0.1:5557"}},
 		"--upstream-kv-events: ":  {Engine: worker.OpenAI, Events: upstream.Options{Events: "127.0.0.1:5557"}},
-		"--upstream-rank is":      {Engine: worker.VLLM, Upstream: openai.Options{Options: beside.Options{Upstream: "127.0.0.1:50051", Rank: first}}},
 		"--upstream-rank is of":   {Engine: worker.SGLang, Upstream: openai.Options{Options: beside.Options{Upstream: "127.0.0.1:30000", Rank: first}}},
 		"--sim-fail":              {Engine: worker.Sim, Sim: sim.Options{Fail: 2}},
 	} {

@@ -46,7 +46,7 @@ const (
 
 func (c *Config) kindFlags(fs *flag.FlagSet) {
 	c.UpstreamFlags(fs)
-	fs.Var(&c.Upstream.Rank, "upstream-rank", "the data-parallel `rank` of that vLLM or SGLang that this worker uses, over HTTP: start a worker for each rank; empty to let the server choose one for each request")
+	fs.Var(&c.Upstream.Rank, "upstream-rank", "the data-parallel `rank` of that vLLM or SGLang that this worker uses, over HTTP, or vLLM's gRPC: start a worker for each rank; empty to let the server choose one for each request")
 	fs.StringVar(&c.Events.Events, "upstream-kv-events", "", "`endpoint` of the KV cache events of vLLM, SGLang or llm-d: tcp://host:port to connect to, or tcp://*:port (or @tcp://host:port) to bind for an engine that connects; empty for none")
 	fs.StringVar(&c.Events.Replay, "upstream-kv-replay", "", "`tcp://host:port` where that engine replays batches that were missed; empty for none")
 	fs.StringVar(&c.Events.Topic, "upstream-kv-topic", "", "`prefix` of the topics of that engine's batches")
@@ -116,8 +116,8 @@ func (c *Config) validateEngine() error {
 	if err := events.Validate(); err != nil {
 		return err
 	}
-	if _, ranked := up.Rank.Number(); ranked && !c.NeedsRecognition() && c.Engine != OpenAI && (c.Engine != SGLang || !sglang.OverHTTP(up.Upstream)) {
-		return fmt.Errorf("--upstream-rank is of use only with --engine %s, or with --engine %s and a URL: the gRPC services of vLLM and SGLang do not let a request choose a rank", OpenAI, SGLang)
+	if _, ranked := up.Rank.Number(); ranked && !c.NeedsRecognition() && c.Engine != OpenAI && c.Engine != VLLM && (c.Engine != SGLang || !sglang.OverHTTP(up.Upstream)) {
+		return fmt.Errorf("--upstream-rank is of use only with --engine %s or %s, or with --engine %s and a URL: SGLang's gRPC service does not let a request choose a rank", OpenAI, VLLM, SGLang)
 	}
 	if c.NeedsRecognition() {
 		return c.validateAddress()

@@ -59,9 +59,9 @@ type Upstream struct {
 	// it embeds or scores.
 	Ask func(ctx context.Context, req *workerv1.TokenRequest) (Call, error)
 	// AskEmbed is Ask for vectors; nil if the server does not embed.
-	AskEmbed func(req *workerv1.EmbedRequest) (PoolingCall[*workerv1.EmbedResponse], error)
+	AskEmbed func(ctx context.Context, req *workerv1.EmbedRequest) (PoolingCall[*workerv1.EmbedResponse], error)
 	// AskScore is Ask for scores; nil if the server does not rate documents.
-	AskScore func(req *workerv1.ScoreRequest) (PoolingCall[*workerv1.ScoreResponse], error)
+	AskScore func(ctx context.Context, req *workerv1.ScoreRequest) (PoolingCall[*workerv1.ScoreResponse], error)
 
 	adapters []string // see WithAdapters
 	confirms bool     // requests may name only adapters; otherwise the server refuses unknown names itself

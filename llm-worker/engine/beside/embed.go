@@ -3,7 +3,11 @@ package beside
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"math"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -57,13 +61,13 @@ func (e *Engine) lacks(up *Upstream, what string) error {
 }
 
 // once sends a request whose answer is one item.
-func once[Req, Resp any](ctx context.Context, e *Engine, req Req, ask func(Req) (PoolingCall[Resp], error)) (resp Resp, err error) {
+func once[Req, Resp any](ctx context.Context, e *Engine, req Req, ask func(context.Context, Req) (PoolingCall[Resp], error)) (resp Resp, err error) {
 	var none Resp
 	if err := e.enter(); err != nil {
 		return none, err
 	}
 	defer e.running.Add(-1)
-	call, err := ask(req)
+	call, err := ask(ctx, req)
 	if err != nil {
 		return none, err
 	}
@@ -99,4 +103,24 @@ func TryPooling[Resp any](ctx context.Context, call PoolingCall[Resp]) (Resp, er
 	}
 	call.Stop()
 	return resp, err
+}
+
+// PoolingEnd returns the ending of vectors and scores, with an empty usage.
+func PoolingEnd() *llmv1.End {
+	return &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{Hop}, Finish: llmv1.Finish_FINISH_STOP, Usage: &llmv1.Usage{}}
+}
+
+// Unit scales v to length 1.
+func Unit(v []float32) ([]float32, error) {
+	length := 0.0
+	for _, x := range v {
+		length += float64(x) * float64(x)
+	}
+	if !(length > 0) || math.IsInf(length, 0) || len(v) < 2 { // llama.cpp's vector of a reranker is one number, its score
+		return nil, fmt.Errorf("a vector of %d numbers without a direction", len(v))
+	}
+	for i, x := range v {
+		v[i] = float32(float64(x) / math.Sqrt(length))
+	}
+	return v, nil
 }

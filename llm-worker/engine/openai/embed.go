@@ -5,11 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/textonly"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
@@ -109,7 +107,7 @@ func (e *Engine) inputs(up *upstream, req *workerv1.EmbedRequest) (all []any, to
 
 // Do implements beside.PoolingCall. It normalizes each vector to length 1.
 func (c *embedCall) Do(ctx context.Context) (*workerv1.EmbedResponse, error) {
-	out := &workerv1.EmbedResponse{End: poolingEnd()}
+	out := &workerv1.EmbedResponse{End: beside.PoolingEnd()}
 	used := out.GetEnd().GetUsage()
 	for i, share := range c.shares {
 		var v vectors
@@ -132,11 +130,6 @@ func (c *embedCall) Do(ctx context.Context) (*workerv1.EmbedResponse, error) {
 	return out, nil
 }
 
-// poolingEnd returns the ending of vectors and scores, without their usage.
-func poolingEnd() *llmv1.End {
-	return &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{beside.Hop}, Finish: llmv1.Finish_FINISH_STOP, Usage: &llmv1.Usage{}}
-}
-
 // ordered returns the vectors of n inputs, in their order.
 func (v *vectors) ordered(n int) ([]*llmv1.Embedding, error) {
 	if len(v.Data) != n {
@@ -147,7 +140,7 @@ func (v *vectors) ordered(n int) ([]*llmv1.Embedding, error) {
 		if d.Index < 0 || d.Index >= n || all[d.Index] != nil {
 			return nil, fmt.Errorf("a vector for input %d of %d, or two", d.Index, n)
 		}
-		values, err := unit(d.Embedding)
+		values, err := beside.Unit(d.Embedding)
 		if err != nil {
 			return nil, err
 		}
@@ -165,19 +158,4 @@ func hangUp(all []*overhttp.Exchange) (confirmed bool) {
 		x.HangUp()
 	}
 	return true // the connection is closed: these servers confirm a stop in no other way
-}
-
-// unit scales v to length 1.
-func unit(v []float32) ([]float32, error) {
-	length := 0.0
-	for _, x := range v {
-		length += float64(x) * float64(x)
-	}
-	if !(length > 0) || math.IsInf(length, 0) || len(v) < 2 { // llama.cpp's vector of a reranker is one number, its score
-		return nil, fmt.Errorf("a vector of %d numbers without a direction", len(v))
-	}
-	for i, x := range v {
-		v[i] = float32(float64(x) / math.Sqrt(length))
-	}
-	return v, nil
 }

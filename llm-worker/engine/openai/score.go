@@ -96,7 +96,7 @@ func (e *Engine) askScore(up *upstream, req *workerv1.ScoreRequest) (beside.Pool
 
 // Do implements beside.PoolingCall.
 func (c *scoreCall) Do(ctx context.Context) (*workerv1.ScoreResponse, error) {
-	out := &workerv1.ScoreResponse{End: poolingEnd()}
+	out := &workerv1.ScoreResponse{End: beside.PoolingEnd()}
 	used := out.GetEnd().GetUsage()
 	for i, share := range c.shares {
 		var r ratings

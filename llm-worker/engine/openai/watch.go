@@ -133,12 +133,12 @@ func (l *look) use(up *upstream) *beside.Upstream {
 		}
 	}
 	if up.embeds != llmv1.Form_FORM_UNSPECIFIED {
-		up.AskEmbed = func(req *workerv1.EmbedRequest) (beside.PoolingCall[*workerv1.EmbedResponse], error) {
+		up.AskEmbed = func(_ context.Context, req *workerv1.EmbedRequest) (beside.PoolingCall[*workerv1.EmbedResponse], error) {
 			return l.engine.askEmbed(up, req)
 		}
 	}
 	if up.scores != nil {
-		up.AskScore = func(req *workerv1.ScoreRequest) (beside.PoolingCall[*workerv1.ScoreResponse], error) {
+		up.AskScore = func(_ context.Context, req *workerv1.ScoreRequest) (beside.PoolingCall[*workerv1.ScoreResponse], error) {
 			return l.engine.askScore(up, req)
 		}
 	}

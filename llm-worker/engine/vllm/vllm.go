@@ -32,6 +32,7 @@ type Engine struct {
 	conn   *grpc.ClientConn
 	client vllmengine.VllmEngineClient
 	files  *lexicon.Model // nil if the worker has none
+	rank   *int32         // the data-parallel rank of all requests; nil lets the server choose
 
 	trials beside.Trials[vllmengine.GetModelInfoResponse] // owned by look
 }
@@ -45,6 +46,9 @@ func New(opts beside.Options, config *beside.Config, files *lexicon.Model) (*Eng
 		return nil, err
 	}
 	e := &Engine{config: config, conn: conn, client: vllmengine.NewVllmEngineClient(conn), files: files}
+	if rank, ok := opts.Rank.Number(); ok {
+		e.rank = new(int32(rank)) //nolint:gosec // bounded
+	}
 	e.trials.Same = func(a, b *vllmengine.GetModelInfoResponse) bool { return proto.Equal(a, b) }
 	e.trials.Plain = beside.TrialRequest(files.TrialPrompt())
 	e.trials.Alive = func(ctx context.Context) error {
@@ -91,14 +95,20 @@ func (e *Engine) info(ctx context.Context) (info *vllmengine.GetModelInfoRespons
 func (e *Engine) try(ctx context.Context, info *vllmengine.GetModelInfoResponse) (*beside.Upstream, error) {
 	model := beside.Model{
 		Name: info.GetServedModelName(), Context: int(info.GetMaxContextLength()), Vocab: int(info.GetVocabSize()), EOS: overgrpc.IDs(info.GetEosTokenIds()),
-		Generation: info.GetIsGeneration(),
+		Generation: true, // or tryEmbed finds out what else it does
 	}
 	if model.Name == "" {
 		model.Name = info.GetModelPath()
 	}
 	up, err := model.Upstream(e.config)
+	if err == nil {
+		err = e.checkRank(ctx)
+	}
 	if err != nil {
 		return nil, err
+	}
+	if !info.GetIsGeneration() {
+		return e.tryEmbed(ctx, up, int(info.GetVocabSize()))
 	}
 	up.Resumes, up.Capabilities = true, features.VLLM.Capabilities()
 	up.Ask = func(ctx context.Context, req *workerv1.TokenRequest) (beside.Call, error) { return e.ask(ctx, up, req) }
@@ -123,10 +133,24 @@ func (e *Engine) parser(ctx context.Context) (name string) {
 	return name
 }
 
+// checkRank refuses a server without the rank. An older one would ignore it.
+func (e *Engine) checkRank(ctx context.Context) error {
+	if e.rank == nil {
+		return nil
+	}
+	return overgrpc.Ask(ctx, beside.AskTimeout, func(ctx context.Context) error {
+		info, err := e.client.GetServerInfo(ctx, &vllmengine.GetServerInfoRequest{})
+		if err == nil && *e.rank >= info.GetDataParallelSize() {
+			err = beside.Fail(streamerr.EngineFailed, nil, "--upstream-rank is %d, and the server that generates says that it has %d data-parallel ranks, numbered from 0", *e.rank, info.GetDataParallelSize())
+		}
+		return err
+	})
+}
+
 // load is a beside.LoadReader. Older versions of vLLM's service do not report the size of the KV cache
 // and the maximum number of running requests.
 func (e *Engine) load(ctx context.Context) (*beside.ServerLoad, error) {
-	loads, err := e.client.GetLoads(ctx, &vllmengine.GetLoadsRequest{})
+	loads, err := e.client.GetLoads(ctx, &vllmengine.GetLoadsRequest{DpRank: e.rank})
 	if err != nil {
 		return nil, err
 	}
@@ -146,6 +170,8 @@ func (e *Engine) ask(ctx context.Context, up *beside.Upstream, req *workerv1.Tok
 		Input:          &vllmengine.GenerateRequest_Tokenized{Tokenized: &vllmengine.TokenizedInput{InputIds: req.GetPrompt()}},
 		SamplingParams: params,
 		Stream:         true,
+
+		DataParallelRank: e.rank,
 	}
 	return overgrpc.NewCall(ctx, up, req, overgrpc.Method[vllmengine.GenerateResponse]{
 		Open: func(ctx context.Context) (grpc.ServerStreamingClient[vllmengine.GenerateResponse], error) {

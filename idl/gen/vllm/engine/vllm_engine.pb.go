@@ -445,11 +445,12 @@ type GenerateRequest struct {
 	//
 	//	*GenerateRequest_Tokenized
 	//	*GenerateRequest_Text
-	Input          isGenerateRequest_Input `protobuf_oneof:"input"`
-	SamplingParams *SamplingParams         `protobuf:"bytes,4,opt,name=sampling_params,json=samplingParams,proto3" json:"sampling_params,omitempty"`
-	Stream         bool                    `protobuf:"varint,5,opt,name=stream,proto3" json:"stream,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	Input            isGenerateRequest_Input `protobuf_oneof:"input"`
+	SamplingParams   *SamplingParams         `protobuf:"bytes,4,opt,name=sampling_params,json=samplingParams,proto3" json:"sampling_params,omitempty"`
+	Stream           bool                    `protobuf:"varint,5,opt,name=stream,proto3" json:"stream,omitempty"`
+	DataParallelRank *int32                  `protobuf:"varint,9,opt,name=data_parallel_rank,json=dataParallelRank,proto3,oneof" json:"data_parallel_rank,omitempty"` // unset lets the server choose; older servers ignore it
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *GenerateRequest) Reset() {
@@ -528,6 +529,13 @@ func (x *GenerateRequest) GetStream() bool {
 	return false
 }
 
+func (x *GenerateRequest) GetDataParallelRank() int32 {
+	if x != nil && x.DataParallelRank != nil {
+		return *x.DataParallelRank
+	}
+	return 0
+}
+
 type isGenerateRequest_Input interface {
 	isGenerateRequest_Input()
 }
@@ -544,6 +552,110 @@ func (*GenerateRequest_Tokenized) isGenerateRequest_Input() {}
 
 func (*GenerateRequest_Text) isGenerateRequest_Input() {}
 
+type EmbedRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Tokenized     *TokenizedInput        `protobuf:"bytes,2,opt,name=tokenized,proto3" json:"tokenized,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EmbedRequest) Reset() {
+	*x = EmbedRequest{}
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EmbedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EmbedRequest) ProtoMessage() {}
+
+func (x *EmbedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EmbedRequest.ProtoReflect.Descriptor instead.
+func (*EmbedRequest) Descriptor() ([]byte, []int) {
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *EmbedRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *EmbedRequest) GetTokenized() *TokenizedInput {
+	if x != nil {
+		return x.Tokenized
+	}
+	return nil
+}
+
+type EmbedResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Embedding     []float32              `protobuf:"fixed32,1,rep,packed,name=embedding,proto3" json:"embedding,omitempty"`
+	PromptTokens  uint32                 `protobuf:"varint,2,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EmbedResponse) Reset() {
+	*x = EmbedResponse{}
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EmbedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EmbedResponse) ProtoMessage() {}
+
+func (x *EmbedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EmbedResponse.ProtoReflect.Descriptor instead.
+func (*EmbedResponse) Descriptor() ([]byte, []int) {
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *EmbedResponse) GetEmbedding() []float32 {
+	if x != nil {
+		return x.Embedding
+	}
+	return nil
+}
+
+func (x *EmbedResponse) GetPromptTokens() uint32 {
+	if x != nil {
+		return x.PromptTokens
+	}
+	return 0
+}
+
 type GenerateResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Response:
@@ -557,7 +669,7 @@ type GenerateResponse struct {
 
 func (x *GenerateResponse) Reset() {
 	*x = GenerateResponse{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[6]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -569,7 +681,7 @@ func (x *GenerateResponse) String() string {
 func (*GenerateResponse) ProtoMessage() {}
 
 func (x *GenerateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[6]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -582,7 +694,7 @@ func (x *GenerateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateResponse.ProtoReflect.Descriptor instead.
 func (*GenerateResponse) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{6}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GenerateResponse) GetResponse() isGenerateResponse_Response {
@@ -642,7 +754,7 @@ type GenerateStreamChunk struct {
 
 func (x *GenerateStreamChunk) Reset() {
 	*x = GenerateStreamChunk{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[7]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -654,7 +766,7 @@ func (x *GenerateStreamChunk) String() string {
 func (*GenerateStreamChunk) ProtoMessage() {}
 
 func (x *GenerateStreamChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[7]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -667,7 +779,7 @@ func (x *GenerateStreamChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateStreamChunk.ProtoReflect.Descriptor instead.
 func (*GenerateStreamChunk) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{7}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GenerateStreamChunk) GetTokenIds() []uint32 {
@@ -732,7 +844,7 @@ type OutputLogProbs struct {
 
 func (x *OutputLogProbs) Reset() {
 	*x = OutputLogProbs{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[8]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -744,7 +856,7 @@ func (x *OutputLogProbs) String() string {
 func (*OutputLogProbs) ProtoMessage() {}
 
 func (x *OutputLogProbs) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[8]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -757,7 +869,7 @@ func (x *OutputLogProbs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputLogProbs.ProtoReflect.Descriptor instead.
 func (*OutputLogProbs) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{8}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *OutputLogProbs) GetTokenLogprobs() []float32 {
@@ -793,7 +905,7 @@ type InputLogProbs struct {
 
 func (x *InputLogProbs) Reset() {
 	*x = InputLogProbs{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[9]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -805,7 +917,7 @@ func (x *InputLogProbs) String() string {
 func (*InputLogProbs) ProtoMessage() {}
 
 func (x *InputLogProbs) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[9]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -818,7 +930,7 @@ func (x *InputLogProbs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InputLogProbs.ProtoReflect.Descriptor instead.
 func (*InputLogProbs) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{9}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *InputLogProbs) GetTokenLogprobs() []*InputTokenLogProb {
@@ -851,7 +963,7 @@ type InputTokenLogProb struct {
 
 func (x *InputTokenLogProb) Reset() {
 	*x = InputTokenLogProb{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[10]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -863,7 +975,7 @@ func (x *InputTokenLogProb) String() string {
 func (*InputTokenLogProb) ProtoMessage() {}
 
 func (x *InputTokenLogProb) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[10]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -876,7 +988,7 @@ func (x *InputTokenLogProb) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InputTokenLogProb.ProtoReflect.Descriptor instead.
 func (*InputTokenLogProb) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{10}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *InputTokenLogProb) GetValue() float32 {
@@ -898,7 +1010,7 @@ type TopLogProbs struct {
 
 func (x *TopLogProbs) Reset() {
 	*x = TopLogProbs{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[11]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -910,7 +1022,7 @@ func (x *TopLogProbs) String() string {
 func (*TopLogProbs) ProtoMessage() {}
 
 func (x *TopLogProbs) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[11]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -923,7 +1035,7 @@ func (x *TopLogProbs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopLogProbs.ProtoReflect.Descriptor instead.
 func (*TopLogProbs) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{11}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *TopLogProbs) GetValues() []float32 {
@@ -959,7 +1071,7 @@ type GenerateComplete struct {
 
 func (x *GenerateComplete) Reset() {
 	*x = GenerateComplete{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[12]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -971,7 +1083,7 @@ func (x *GenerateComplete) String() string {
 func (*GenerateComplete) ProtoMessage() {}
 
 func (x *GenerateComplete) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[12]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -984,7 +1096,7 @@ func (x *GenerateComplete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateComplete.ProtoReflect.Descriptor instead.
 func (*GenerateComplete) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{12}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GenerateComplete) GetOutputIds() []uint32 {
@@ -1063,7 +1175,7 @@ type HealthCheckRequest struct {
 
 func (x *HealthCheckRequest) Reset() {
 	*x = HealthCheckRequest{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[13]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1075,7 +1187,7 @@ func (x *HealthCheckRequest) String() string {
 func (*HealthCheckRequest) ProtoMessage() {}
 
 func (x *HealthCheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[13]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1088,7 +1200,7 @@ func (x *HealthCheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthCheckRequest.ProtoReflect.Descriptor instead.
 func (*HealthCheckRequest) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{13}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{15}
 }
 
 type HealthCheckResponse struct {
@@ -1101,7 +1213,7 @@ type HealthCheckResponse struct {
 
 func (x *HealthCheckResponse) Reset() {
 	*x = HealthCheckResponse{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[14]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1113,7 +1225,7 @@ func (x *HealthCheckResponse) String() string {
 func (*HealthCheckResponse) ProtoMessage() {}
 
 func (x *HealthCheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[14]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1126,7 +1238,7 @@ func (x *HealthCheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthCheckResponse.ProtoReflect.Descriptor instead.
 func (*HealthCheckResponse) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{14}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *HealthCheckResponse) GetHealthy() bool {
@@ -1152,7 +1264,7 @@ type AbortRequest struct {
 
 func (x *AbortRequest) Reset() {
 	*x = AbortRequest{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[15]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1164,7 +1276,7 @@ func (x *AbortRequest) String() string {
 func (*AbortRequest) ProtoMessage() {}
 
 func (x *AbortRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[15]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1177,7 +1289,7 @@ func (x *AbortRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbortRequest.ProtoReflect.Descriptor instead.
 func (*AbortRequest) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{15}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AbortRequest) GetRequestIds() []string {
@@ -1195,7 +1307,7 @@ type AbortResponse struct {
 
 func (x *AbortResponse) Reset() {
 	*x = AbortResponse{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[16]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1207,7 +1319,7 @@ func (x *AbortResponse) String() string {
 func (*AbortResponse) ProtoMessage() {}
 
 func (x *AbortResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[16]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1220,7 +1332,7 @@ func (x *AbortResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbortResponse.ProtoReflect.Descriptor instead.
 func (*AbortResponse) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{16}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{18}
 }
 
 type GetModelInfoRequest struct {
@@ -1231,7 +1343,7 @@ type GetModelInfoRequest struct {
 
 func (x *GetModelInfoRequest) Reset() {
 	*x = GetModelInfoRequest{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[17]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1243,7 +1355,7 @@ func (x *GetModelInfoRequest) String() string {
 func (*GetModelInfoRequest) ProtoMessage() {}
 
 func (x *GetModelInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[17]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1256,7 +1368,7 @@ func (x *GetModelInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetModelInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetModelInfoRequest) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{17}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{19}
 }
 
 type GetModelInfoResponse struct {
@@ -1273,7 +1385,7 @@ type GetModelInfoResponse struct {
 
 func (x *GetModelInfoResponse) Reset() {
 	*x = GetModelInfoResponse{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[18]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1285,7 +1397,7 @@ func (x *GetModelInfoResponse) String() string {
 func (*GetModelInfoResponse) ProtoMessage() {}
 
 func (x *GetModelInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[18]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1298,7 +1410,7 @@ func (x *GetModelInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetModelInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetModelInfoResponse) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{18}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetModelInfoResponse) GetModelPath() string {
@@ -1351,7 +1463,7 @@ type GetServerInfoRequest struct {
 
 func (x *GetServerInfoRequest) Reset() {
 	*x = GetServerInfoRequest{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[19]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1363,7 +1475,7 @@ func (x *GetServerInfoRequest) String() string {
 func (*GetServerInfoRequest) ProtoMessage() {}
 
 func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[19]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1376,7 +1488,7 @@ func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetServerInfoRequest) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{19}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{21}
 }
 
 type GetServerInfoResponse struct {
@@ -1391,7 +1503,7 @@ type GetServerInfoResponse struct {
 
 func (x *GetServerInfoResponse) Reset() {
 	*x = GetServerInfoResponse{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[20]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1403,7 +1515,7 @@ func (x *GetServerInfoResponse) String() string {
 func (*GetServerInfoResponse) ProtoMessage() {}
 
 func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[20]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1416,7 +1528,7 @@ func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetServerInfoResponse) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{20}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetServerInfoResponse) GetDataParallelSize() int32 {
@@ -1449,13 +1561,14 @@ func (x *GetServerInfoResponse) GetEngineReasoningParser() string {
 
 type GetLoadsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	DpRank        *int32                 `protobuf:"varint,1,opt,name=dp_rank,json=dpRank,proto3,oneof" json:"dp_rank,omitempty"` // unset for all ranks
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetLoadsRequest) Reset() {
 	*x = GetLoadsRequest{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[21]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1467,7 +1580,7 @@ func (x *GetLoadsRequest) String() string {
 func (*GetLoadsRequest) ProtoMessage() {}
 
 func (x *GetLoadsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[21]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1480,7 +1593,14 @@ func (x *GetLoadsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLoadsRequest.ProtoReflect.Descriptor instead.
 func (*GetLoadsRequest) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{21}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *GetLoadsRequest) GetDpRank() int32 {
+	if x != nil && x.DpRank != nil {
+		return *x.DpRank
+	}
+	return 0
 }
 
 type GetLoadsResponse struct {
@@ -1492,7 +1612,7 @@ type GetLoadsResponse struct {
 
 func (x *GetLoadsResponse) Reset() {
 	*x = GetLoadsResponse{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[22]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1504,7 +1624,7 @@ func (x *GetLoadsResponse) String() string {
 func (*GetLoadsResponse) ProtoMessage() {}
 
 func (x *GetLoadsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[22]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1517,7 +1637,7 @@ func (x *GetLoadsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLoadsResponse.ProtoReflect.Descriptor instead.
 func (*GetLoadsResponse) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{22}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetLoadsResponse) GetLoads() []*SchedulerLoad {
@@ -1543,7 +1663,7 @@ type SchedulerLoad struct {
 
 func (x *SchedulerLoad) Reset() {
 	*x = SchedulerLoad{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[23]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1555,7 +1675,7 @@ func (x *SchedulerLoad) String() string {
 func (*SchedulerLoad) ProtoMessage() {}
 
 func (x *SchedulerLoad) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[23]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1568,7 +1688,7 @@ func (x *SchedulerLoad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SchedulerLoad.ProtoReflect.Descriptor instead.
 func (*SchedulerLoad) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{23}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SchedulerLoad) GetDpRank() int32 {
@@ -1668,15 +1788,24 @@ const file_vllm_grpc_engine_vllm_engine_proto_rawDesc = "" +
 	"\x10ChoiceConstraint\x12\x18\n" +
 	"\achoices\x18\x01 \x03(\tR\achoices\"-\n" +
 	"\x0eTokenizedInput\x12\x1b\n" +
-	"\tinput_ids\x18\x02 \x03(\rR\binputIds\"\xf4\x01\n" +
+	"\tinput_ids\x18\x02 \x03(\rR\binputIds\"\xbe\x02\n" +
 	"\x0fGenerateRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12@\n" +
 	"\ttokenized\x18\x02 \x01(\v2 .vllm.grpc.engine.TokenizedInputH\x00R\ttokenized\x12\x14\n" +
 	"\x04text\x18\x03 \x01(\tH\x00R\x04text\x12I\n" +
 	"\x0fsampling_params\x18\x04 \x01(\v2 .vllm.grpc.engine.SamplingParamsR\x0esamplingParams\x12\x16\n" +
-	"\x06stream\x18\x05 \x01(\bR\x06streamB\a\n" +
-	"\x05input\"\x9f\x01\n" +
+	"\x06stream\x18\x05 \x01(\bR\x06stream\x121\n" +
+	"\x12data_parallel_rank\x18\t \x01(\x05H\x01R\x10dataParallelRank\x88\x01\x01B\a\n" +
+	"\x05inputB\x15\n" +
+	"\x13_data_parallel_rank\"m\n" +
+	"\fEmbedRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12>\n" +
+	"\ttokenized\x18\x02 \x01(\v2 .vllm.grpc.engine.TokenizedInputR\ttokenized\"R\n" +
+	"\rEmbedResponse\x12\x1c\n" +
+	"\tembedding\x18\x01 \x03(\x02R\tembedding\x12#\n" +
+	"\rprompt_tokens\x18\x02 \x01(\rR\fpromptTokens\"\x9f\x01\n" +
 	"\x10GenerateResponse\x12=\n" +
 	"\x05chunk\x18\x01 \x01(\v2%.vllm.grpc.engine.GenerateStreamChunkH\x00R\x05chunk\x12@\n" +
 	"\bcomplete\x18\x02 \x01(\v2\".vllm.grpc.engine.GenerateCompleteH\x00R\bcompleteB\n" +
@@ -1741,8 +1870,11 @@ const file_vllm_grpc_engine_vllm_engine_proto_rawDesc = "" +
 	"block_size\x18\f \x01(\x05R\tblockSize\x12 \n" +
 	"\fmax_num_seqs\x18\x14 \x01(\x05R\n" +
 	"maxNumSeqs\x126\n" +
-	"\x17engine_reasoning_parser\x18\x17 \x01(\tR\x15engineReasoningParser\"\x11\n" +
-	"\x0fGetLoadsRequest\"I\n" +
+	"\x17engine_reasoning_parser\x18\x17 \x01(\tR\x15engineReasoningParser\";\n" +
+	"\x0fGetLoadsRequest\x12\x1c\n" +
+	"\adp_rank\x18\x01 \x01(\x05H\x00R\x06dpRank\x88\x01\x01B\n" +
+	"\n" +
+	"\b_dp_rank\"I\n" +
 	"\x10GetLoadsResponse\x125\n" +
 	"\x05loads\x18\x04 \x03(\v2\x1f.vllm.grpc.engine.SchedulerLoadR\x05loads\"\xa8\x02\n" +
 	"\rSchedulerLoad\x12\x17\n" +
@@ -1753,10 +1885,11 @@ const file_vllm_grpc_engine_vllm_engine_proto_rawDesc = "" +
 	"\x14max_total_num_tokens\x18\x06 \x01(\x05R\x11maxTotalNumTokens\x12\x1f\n" +
 	"\vtoken_usage\x18\a \x01(\x01R\n" +
 	"tokenUsage\x120\n" +
-	"\x14max_running_requests\x18\v \x01(\x05R\x12maxRunningRequests2\xf9\x04\n" +
+	"\x14max_running_requests\x18\v \x01(\x05R\x12maxRunningRequests2\xc3\x05\n" +
 	"\n" +
 	"VllmEngine\x12S\n" +
-	"\bGenerate\x12!.vllm.grpc.engine.GenerateRequest\x1a\".vllm.grpc.engine.GenerateResponse0\x01\x12Z\n" +
+	"\bGenerate\x12!.vllm.grpc.engine.GenerateRequest\x1a\".vllm.grpc.engine.GenerateResponse0\x01\x12H\n" +
+	"\x05Embed\x12\x1e.vllm.grpc.engine.EmbedRequest\x1a\x1f.vllm.grpc.engine.EmbedResponse\x12Z\n" +
 	"\vHealthCheck\x12$.vllm.grpc.engine.HealthCheckRequest\x1a%.vllm.grpc.engine.HealthCheckResponse\x12H\n" +
 	"\x05Abort\x12\x1e.vllm.grpc.engine.AbortRequest\x1a\x1f.vllm.grpc.engine.AbortResponse\x12]\n" +
 	"\fGetModelInfo\x12%.vllm.grpc.engine.GetModelInfoRequest\x1a&.vllm.grpc.engine.GetModelInfoResponse\x12`\n" +
@@ -1776,7 +1909,7 @@ func file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP() []byte {
 	return file_vllm_grpc_engine_vllm_engine_proto_rawDescData
 }
 
-var file_vllm_grpc_engine_vllm_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_vllm_grpc_engine_vllm_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_vllm_grpc_engine_vllm_engine_proto_goTypes = []any{
 	(*GetTokenizerRequest)(nil),   // 0: vllm.grpc.engine.GetTokenizerRequest
 	(*GetTokenizerChunk)(nil),     // 1: vllm.grpc.engine.GetTokenizerChunk
@@ -1784,58 +1917,63 @@ var file_vllm_grpc_engine_vllm_engine_proto_goTypes = []any{
 	(*ChoiceConstraint)(nil),      // 3: vllm.grpc.engine.ChoiceConstraint
 	(*TokenizedInput)(nil),        // 4: vllm.grpc.engine.TokenizedInput
 	(*GenerateRequest)(nil),       // 5: vllm.grpc.engine.GenerateRequest
-	(*GenerateResponse)(nil),      // 6: vllm.grpc.engine.GenerateResponse
-	(*GenerateStreamChunk)(nil),   // 7: vllm.grpc.engine.GenerateStreamChunk
-	(*OutputLogProbs)(nil),        // 8: vllm.grpc.engine.OutputLogProbs
-	(*InputLogProbs)(nil),         // 9: vllm.grpc.engine.InputLogProbs
-	(*InputTokenLogProb)(nil),     // 10: vllm.grpc.engine.InputTokenLogProb
-	(*TopLogProbs)(nil),           // 11: vllm.grpc.engine.TopLogProbs
-	(*GenerateComplete)(nil),      // 12: vllm.grpc.engine.GenerateComplete
-	(*HealthCheckRequest)(nil),    // 13: vllm.grpc.engine.HealthCheckRequest
-	(*HealthCheckResponse)(nil),   // 14: vllm.grpc.engine.HealthCheckResponse
-	(*AbortRequest)(nil),          // 15: vllm.grpc.engine.AbortRequest
-	(*AbortResponse)(nil),         // 16: vllm.grpc.engine.AbortResponse
-	(*GetModelInfoRequest)(nil),   // 17: vllm.grpc.engine.GetModelInfoRequest
-	(*GetModelInfoResponse)(nil),  // 18: vllm.grpc.engine.GetModelInfoResponse
-	(*GetServerInfoRequest)(nil),  // 19: vllm.grpc.engine.GetServerInfoRequest
-	(*GetServerInfoResponse)(nil), // 20: vllm.grpc.engine.GetServerInfoResponse
-	(*GetLoadsRequest)(nil),       // 21: vllm.grpc.engine.GetLoadsRequest
-	(*GetLoadsResponse)(nil),      // 22: vllm.grpc.engine.GetLoadsResponse
-	(*SchedulerLoad)(nil),         // 23: vllm.grpc.engine.SchedulerLoad
-	nil,                           // 24: vllm.grpc.engine.SamplingParams.LogitBiasEntry
+	(*EmbedRequest)(nil),          // 6: vllm.grpc.engine.EmbedRequest
+	(*EmbedResponse)(nil),         // 7: vllm.grpc.engine.EmbedResponse
+	(*GenerateResponse)(nil),      // 8: vllm.grpc.engine.GenerateResponse
+	(*GenerateStreamChunk)(nil),   // 9: vllm.grpc.engine.GenerateStreamChunk
+	(*OutputLogProbs)(nil),        // 10: vllm.grpc.engine.OutputLogProbs
+	(*InputLogProbs)(nil),         // 11: vllm.grpc.engine.InputLogProbs
+	(*InputTokenLogProb)(nil),     // 12: vllm.grpc.engine.InputTokenLogProb
+	(*TopLogProbs)(nil),           // 13: vllm.grpc.engine.TopLogProbs
+	(*GenerateComplete)(nil),      // 14: vllm.grpc.engine.GenerateComplete
+	(*HealthCheckRequest)(nil),    // 15: vllm.grpc.engine.HealthCheckRequest
+	(*HealthCheckResponse)(nil),   // 16: vllm.grpc.engine.HealthCheckResponse
+	(*AbortRequest)(nil),          // 17: vllm.grpc.engine.AbortRequest
+	(*AbortResponse)(nil),         // 18: vllm.grpc.engine.AbortResponse
+	(*GetModelInfoRequest)(nil),   // 19: vllm.grpc.engine.GetModelInfoRequest
+	(*GetModelInfoResponse)(nil),  // 20: vllm.grpc.engine.GetModelInfoResponse
+	(*GetServerInfoRequest)(nil),  // 21: vllm.grpc.engine.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil), // 22: vllm.grpc.engine.GetServerInfoResponse
+	(*GetLoadsRequest)(nil),       // 23: vllm.grpc.engine.GetLoadsRequest
+	(*GetLoadsResponse)(nil),      // 24: vllm.grpc.engine.GetLoadsResponse
+	(*SchedulerLoad)(nil),         // 25: vllm.grpc.engine.SchedulerLoad
+	nil,                           // 26: vllm.grpc.engine.SamplingParams.LogitBiasEntry
 }
 var file_vllm_grpc_engine_vllm_engine_proto_depIdxs = []int32{
 	3,  // 0: vllm.grpc.engine.SamplingParams.choice:type_name -> vllm.grpc.engine.ChoiceConstraint
-	24, // 1: vllm.grpc.engine.SamplingParams.logit_bias:type_name -> vllm.grpc.engine.SamplingParams.LogitBiasEntry
+	26, // 1: vllm.grpc.engine.SamplingParams.logit_bias:type_name -> vllm.grpc.engine.SamplingParams.LogitBiasEntry
 	4,  // 2: vllm.grpc.engine.GenerateRequest.tokenized:type_name -> vllm.grpc.engine.TokenizedInput
 	2,  // 3: vllm.grpc.engine.GenerateRequest.sampling_params:type_name -> vllm.grpc.engine.SamplingParams
-	7,  // 4: vllm.grpc.engine.GenerateResponse.chunk:type_name -> vllm.grpc.engine.GenerateStreamChunk
-	12, // 5: vllm.grpc.engine.GenerateResponse.complete:type_name -> vllm.grpc.engine.GenerateComplete
-	8,  // 6: vllm.grpc.engine.GenerateStreamChunk.output_logprobs:type_name -> vllm.grpc.engine.OutputLogProbs
-	9,  // 7: vllm.grpc.engine.GenerateStreamChunk.input_logprobs:type_name -> vllm.grpc.engine.InputLogProbs
-	11, // 8: vllm.grpc.engine.OutputLogProbs.top_logprobs:type_name -> vllm.grpc.engine.TopLogProbs
-	10, // 9: vllm.grpc.engine.InputLogProbs.token_logprobs:type_name -> vllm.grpc.engine.InputTokenLogProb
-	11, // 10: vllm.grpc.engine.InputLogProbs.top_logprobs:type_name -> vllm.grpc.engine.TopLogProbs
-	23, // 11: vllm.grpc.engine.GetLoadsResponse.loads:type_name -> vllm.grpc.engine.SchedulerLoad
-	5,  // 12: vllm.grpc.engine.VllmEngine.Generate:input_type -> vllm.grpc.engine.GenerateRequest
-	13, // 13: vllm.grpc.engine.VllmEngine.HealthCheck:input_type -> vllm.grpc.engine.HealthCheckRequest
-	15, // 14: vllm.grpc.engine.VllmEngine.Abort:input_type -> vllm.grpc.engine.AbortRequest
-	17, // 15: vllm.grpc.engine.VllmEngine.GetModelInfo:input_type -> vllm.grpc.engine.GetModelInfoRequest
-	19, // 16: vllm.grpc.engine.VllmEngine.GetServerInfo:input_type -> vllm.grpc.engine.GetServerInfoRequest
-	21, // 17: vllm.grpc.engine.VllmEngine.GetLoads:input_type -> vllm.grpc.engine.GetLoadsRequest
-	0,  // 18: vllm.grpc.engine.VllmEngine.GetTokenizer:input_type -> vllm.grpc.engine.GetTokenizerRequest
-	6,  // 19: vllm.grpc.engine.VllmEngine.Generate:output_type -> vllm.grpc.engine.GenerateResponse
-	14, // 20: vllm.grpc.engine.VllmEngine.HealthCheck:output_type -> vllm.grpc.engine.HealthCheckResponse
-	16, // 21: vllm.grpc.engine.VllmEngine.Abort:output_type -> vllm.grpc.engine.AbortResponse
-	18, // 22: vllm.grpc.engine.VllmEngine.GetModelInfo:output_type -> vllm.grpc.engine.GetModelInfoResponse
-	20, // 23: vllm.grpc.engine.VllmEngine.GetServerInfo:output_type -> vllm.grpc.engine.GetServerInfoResponse
-	22, // 24: vllm.grpc.engine.VllmEngine.GetLoads:output_type -> vllm.grpc.engine.GetLoadsResponse
-	1,  // 25: vllm.grpc.engine.VllmEngine.GetTokenizer:output_type -> vllm.grpc.engine.GetTokenizerChunk
-	19, // [19:26] is the sub-list for method output_type
-	12, // [12:19] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	4,  // 4: vllm.grpc.engine.EmbedRequest.tokenized:type_name -> vllm.grpc.engine.TokenizedInput
+	9,  // 5: vllm.grpc.engine.GenerateResponse.chunk:type_name -> vllm.grpc.engine.GenerateStreamChunk
+	14, // 6: vllm.grpc.engine.GenerateResponse.complete:type_name -> vllm.grpc.engine.GenerateComplete
+	10, // 7: vllm.grpc.engine.GenerateStreamChunk.output_logprobs:type_name -> vllm.grpc.engine.OutputLogProbs
+	11, // 8: vllm.grpc.engine.GenerateStreamChunk.input_logprobs:type_name -> vllm.grpc.engine.InputLogProbs
+	13, // 9: vllm.grpc.engine.OutputLogProbs.top_logprobs:type_name -> vllm.grpc.engine.TopLogProbs
+	12, // 10: vllm.grpc.engine.InputLogProbs.token_logprobs:type_name -> vllm.grpc.engine.InputTokenLogProb
+	13, // 11: vllm.grpc.engine.InputLogProbs.top_logprobs:type_name -> vllm.grpc.engine.TopLogProbs
+	25, // 12: vllm.grpc.engine.GetLoadsResponse.loads:type_name -> vllm.grpc.engine.SchedulerLoad
+	5,  // 13: vllm.grpc.engine.VllmEngine.Generate:input_type -> vllm.grpc.engine.GenerateRequest
+	6,  // 14: vllm.grpc.engine.VllmEngine.Embed:input_type -> vllm.grpc.engine.EmbedRequest
+	15, // 15: vllm.grpc.engine.VllmEngine.HealthCheck:input_type -> vllm.grpc.engine.HealthCheckRequest
+	17, // 16: vllm.grpc.engine.VllmEngine.Abort:input_type -> vllm.grpc.engine.AbortRequest
+	19, // 17: vllm.grpc.engine.VllmEngine.GetModelInfo:input_type -> vllm.grpc.engine.GetModelInfoRequest
+	21, // 18: vllm.grpc.engine.VllmEngine.GetServerInfo:input_type -> vllm.grpc.engine.GetServerInfoRequest
+	23, // 19: vllm.grpc.engine.VllmEngine.GetLoads:input_type -> vllm.grpc.engine.GetLoadsRequest
+	0,  // 20: vllm.grpc.engine.VllmEngine.GetTokenizer:input_type -> vllm.grpc.engine.GetTokenizerRequest
+	8,  // 21: vllm.grpc.engine.VllmEngine.Generate:output_type -> vllm.grpc.engine.GenerateResponse
+	7,  // 22: vllm.grpc.engine.VllmEngine.Embed:output_type -> vllm.grpc.engine.EmbedResponse
+	16, // 23: vllm.grpc.engine.VllmEngine.HealthCheck:output_type -> vllm.grpc.engine.HealthCheckResponse
+	18, // 24: vllm.grpc.engine.VllmEngine.Abort:output_type -> vllm.grpc.engine.AbortResponse
+	20, // 25: vllm.grpc.engine.VllmEngine.GetModelInfo:output_type -> vllm.grpc.engine.GetModelInfoResponse
+	22, // 26: vllm.grpc.engine.VllmEngine.GetServerInfo:output_type -> vllm.grpc.engine.GetServerInfoResponse
+	24, // 27: vllm.grpc.engine.VllmEngine.GetLoads:output_type -> vllm.grpc.engine.GetLoadsResponse
+	1,  // 28: vllm.grpc.engine.VllmEngine.GetTokenizer:output_type -> vllm.grpc.engine.GetTokenizerChunk
+	21, // [21:29] is the sub-list for method output_type
+	13, // [13:21] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_vllm_grpc_engine_vllm_engine_proto_init() }
@@ -1852,21 +1990,22 @@ func file_vllm_grpc_engine_vllm_engine_proto_init() {
 		(*GenerateRequest_Tokenized)(nil),
 		(*GenerateRequest_Text)(nil),
 	}
-	file_vllm_grpc_engine_vllm_engine_proto_msgTypes[6].OneofWrappers = []any{
+	file_vllm_grpc_engine_vllm_engine_proto_msgTypes[8].OneofWrappers = []any{
 		(*GenerateResponse_Chunk)(nil),
 		(*GenerateResponse_Complete)(nil),
 	}
-	file_vllm_grpc_engine_vllm_engine_proto_msgTypes[10].OneofWrappers = []any{}
-	file_vllm_grpc_engine_vllm_engine_proto_msgTypes[12].OneofWrappers = []any{
+	file_vllm_grpc_engine_vllm_engine_proto_msgTypes[12].OneofWrappers = []any{}
+	file_vllm_grpc_engine_vllm_engine_proto_msgTypes[14].OneofWrappers = []any{
 		(*GenerateComplete_MatchedTokenId)(nil),
 	}
+	file_vllm_grpc_engine_vllm_engine_proto_msgTypes[23].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vllm_grpc_engine_vllm_engine_proto_rawDesc), len(file_vllm_grpc_engine_vllm_engine_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   25,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -22,6 +22,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	VllmEngine_Generate_FullMethodName      = "/vllm.grpc.engine.VllmEngine/Generate"
+	VllmEngine_Embed_FullMethodName         = "/vllm.grpc.engine.VllmEngine/Embed"
 	VllmEngine_HealthCheck_FullMethodName   = "/vllm.grpc.engine.VllmEngine/HealthCheck"
 	VllmEngine_Abort_FullMethodName         = "/vllm.grpc.engine.VllmEngine/Abort"
 	VllmEngine_GetModelInfo_FullMethodName  = "/vllm.grpc.engine.VllmEngine/GetModelInfo"
@@ -36,6 +37,8 @@ const (
 type VllmEngineClient interface {
 	// Generate answers with chunks, and then says how the answer has ended.
 	Generate(ctx context.Context, in *GenerateRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GenerateResponse], error)
+	// Embed returns the vector of one prompt. Only a server whose model does not generate computes vectors.
+	Embed(ctx context.Context, in *EmbedRequest, opts ...grpc.CallOption) (*EmbedResponse, error)
 	HealthCheck(ctx context.Context, in *HealthCheckRequest, opts ...grpc.CallOption) (*HealthCheckResponse, error)
 	// Abort ends requests, of whatever call.
 	Abort(ctx context.Context, in *AbortRequest, opts ...grpc.CallOption) (*AbortResponse, error)
@@ -75,6 +78,16 @@ func (c *vllmEngineClient) Generate(ctx context.Context, in *GenerateRequest, op
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type VllmEngine_GenerateClient = grpc.ServerStreamingClient[GenerateResponse]
+
+func (c *vllmEngineClient) Embed(ctx context.Context, in *EmbedRequest, opts ...grpc.CallOption) (*EmbedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(EmbedResponse)
+	err := c.cc.Invoke(ctx, VllmEngine_Embed_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
 
 func (c *vllmEngineClient) HealthCheck(ctx context.Context, in *HealthCheckRequest, opts ...grpc.CallOption) (*HealthCheckResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -151,6 +164,8 @@ type VllmEngine_GetTokenizerClient = grpc.ServerStreamingClient[GetTokenizerChun
 type VllmEngineServer interface {
 	// Generate answers with chunks, and then says how the answer has ended.
 	Generate(*GenerateRequest, grpc.ServerStreamingServer[GenerateResponse]) error
+	// Embed returns the vector of one prompt. Only a server whose model does not generate computes vectors.
+	Embed(context.Context, *EmbedRequest) (*EmbedResponse, error)
 	HealthCheck(context.Context, *HealthCheckRequest) (*HealthCheckResponse, error)
 	// Abort ends requests, of whatever call.
 	Abort(context.Context, *AbortRequest) (*AbortResponse, error)
@@ -174,6 +189,9 @@ type UnimplementedVllmEngineServer struct{}
 
 func (UnimplementedVllmEngineServer) Generate(*GenerateRequest, grpc.ServerStreamingServer[GenerateResponse]) error {
 	return status.Error(codes.Unimplemented, "method Generate not implemented")
+}
+func (UnimplementedVllmEngineServer) Embed(context.Context, *EmbedRequest) (*EmbedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Embed not implemented")
 }
 func (UnimplementedVllmEngineServer) HealthCheck(context.Context, *HealthCheckRequest) (*HealthCheckResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method HealthCheck not implemented")
@@ -224,6 +242,24 @@ func _VllmEngine_Generate_Handler(srv interface{}, stream grpc.ServerStream) err
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type VllmEngine_GenerateServer = grpc.ServerStreamingServer[GenerateResponse]
+
+func _VllmEngine_Embed_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EmbedRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(VllmEngineServer).Embed(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: VllmEngine_Embed_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(VllmEngineServer).Embed(ctx, req.(*EmbedRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
 
 func _VllmEngine_HealthCheck_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(HealthCheckRequest)
@@ -333,6 +369,10 @@ var VllmEngine_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "vllm.grpc.engine.VllmEngine",
 	HandlerType: (*VllmEngineServer)(nil),
 	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Embed",
+			Handler:    _VllmEngine_Embed_Handler,
+		},
 		{
 			MethodName: "HealthCheck",
 			Handler:    _VllmEngine_HealthCheck_Handler,

@@ -35,6 +35,7 @@ type Request struct {
 	Sampling map[string]any // keyed by the field names of whence.llm.v1.Sampling, and constraints by the service's; an absent field was not set
 	Logprobs int            // top tokens that the service is asked for at each position; -1 if no log-probabilities
 	Scored   bool           // the service is asked for as many of the prompt's tokens
+	Rank     int            // the data-parallel rank that a service over gRPC is asked for; -1 if none
 	Stream   bool
 	Metadata metadata.MD
 }
@@ -63,6 +64,8 @@ type Dialect struct {
 	More map[string]func(*Server) Message
 	// Refuses has the methods of More that answer with an error instead.
 	Refuses map[string]error
+	// Embed reads a request for a vector, and returns its id and the answer; nil for a service without vectors.
+	Embed func(Message) (id string, answer Message)
 	// Loads reports whether the service reports its load.
 	Loads bool
 	// HangsUp reports whether requests have no ids: closing the connection is the only way to stop one.
@@ -103,6 +106,7 @@ type Server struct {
 	Ill     atomic.Bool  // health checks fail
 	NoModel atomic.Bool  // the model only embeds
 	Deaf    atomic.Bool  // the server ignores aborts
+	Held    atomic.Bool  // requests for vectors, other than trials, wait for their abort
 	Checks  atomic.Int32 // number of health checks
 	Looks   atomic.Int32 // number of requests for the model's properties
 	Busy    atomic.Bool  // other clients use the server, too
@@ -120,11 +124,12 @@ type Server struct {
 	stop    func()
 	read    chan struct{} // closed when a test of Misdeeds has read a token
 
-	mu      sync.Mutex // guards the following fields
-	asked   []Request
-	answers map[string]context.CancelFunc // keyed by id
-	aborted []string
-	conns   []net.Conn
+	mu       sync.Mutex // guards the following fields
+	asked    []Request
+	answers  map[string]context.CancelFunc // keyed by id
+	aborted  []string
+	embedded []string
+	conns    []net.Conn
 }
 
 // raw passes messages on unchanged.
@@ -247,6 +252,8 @@ func (s *Server) serve(st grpc.ServerStream) error {
 		}
 		s.Abort(s.dialect.Aborts(in))
 		out = s.dialect.Aborted
+	case "/" + s.dialect.Service + "/Embed":
+		return s.embed(st, in)
 	default:
 		name := strings.TrimPrefix(method, "/"+s.dialect.Service+"/")
 		if err := s.dialect.Refuses[name]; err != nil {
@@ -259,6 +266,29 @@ func (s *Server) serve(st grpc.ServerStream) error {
 		out = more(s)
 	}
 	return st.SendMsg(&out)
+}
+
+// embed answers a request for a vector of a server whose model only embeds. While Held is set, requests wait until they are canceled.
+func (s *Server) embed(st grpc.ServerStream, in Message) error {
+	if s.dialect.Embed == nil || !s.NoModel.Load() {
+		return status.Error(codes.Unimplemented, "the model does not support embeddings")
+	}
+	id, answer := s.dialect.Embed(in)
+	s.mu.Lock()
+	s.embedded = append(s.embedded, id)
+	s.mu.Unlock()
+	if s.Held.Load() && !IsTrial(id) {
+		<-st.Context().Done()
+		return st.Context().Err()
+	}
+	return st.SendMsg(&answer)
+}
+
+// Embedded returns the ids of the requests for vectors so far.
+func (s *Server) Embedded() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string(nil), s.embedded...)
 }
 
 // Abort ends the answers with these ids.

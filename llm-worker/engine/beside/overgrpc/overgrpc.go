@@ -89,6 +89,29 @@ func Ask(ctx context.Context, timeout time.Duration, ask func(context.Context) e
 	return failure(err, heard.trailer.Load(), false, nil)
 }
 
+// AbortTimeout is the time in which a server must answer an abort.
+const AbortTimeout = minGrace
+
+// Do makes a unary call, which ends with ctx. The call has the trace of ctx. The error is an ending that names
+// no addresses; dialect completes it.
+func Do(ctx context.Context, dialect beside.Dialect, call func(context.Context) error) error {
+	var heard trailerFlag
+	outer, cancel := outgoing(ctx)
+	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
+	err := call(context.WithValue(outer, trailerKey{}, &heard))
+	if err == nil {
+		return nil
+	}
+	if ending, ok := errors.AsType[*streamerr.Error](err); ok {
+		return ending
+	}
+	if ctx.Err() != nil {
+		return beside.Unavailable(fmt.Errorf("%w: %w", ctx.Err(), err))
+	}
+	return failure(err, heard.trailer.Load(), false, dialect)
+}
+
 // A trailerHandler sets the trailerFlag of a call. Without a trailer, grpc-go made up the status of
 // the call because the connection broke.
 type trailerHandler struct{}

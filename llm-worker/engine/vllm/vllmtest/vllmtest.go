@@ -57,13 +57,20 @@ func Dialect() besidetest.Dialect {
 		},
 		Loads:         true,
 		More:          map[string]func(*besidetest.Server) besidetest.Message{"GetLoads": besidetest.Loads, "GetServerInfo": serverInfo},
+		Embed:         embed,
 		AbortedFinish: "abort",
 	}
 }
 
+// embed is the answer to Embed: a vector of the prompt's length and its first token.
+func embed(m besidetest.Message) (id string, answer besidetest.Message) {
+	prompt := m.Message(2).Uints(2)
+	return m.Text(1), besidetest.Message(nil).AddFloats(1, float32(len(prompt)), float32(prompt[0])).AddUint(2, uint64(len(prompt))).AddUint(3, 2)
+}
+
 // serverInfo is the answer to GetServerInfo. A server that ignores guides has a reasoning parser.
 func serverInfo(s *besidetest.Server) besidetest.Message {
-	m := besidetest.Message(nil).AddText(5, "vllm-grpc")
+	m := besidetest.Message(nil).AddText(5, "vllm-grpc").AddUint(9, 2)
 	if s.Void.Load() {
 		return m.AddText(23, "qwen3").AddText(24, "after_reasoning")
 	}
@@ -102,9 +109,12 @@ func scores(r besidetest.Request) (m besidetest.Message) {
 }
 
 func read(m besidetest.Message) besidetest.Request {
-	r := besidetest.Request{ID: m.Text(1), Prompt: m.Message(2).Uints(2), Stream: m.Uint(5) == 1, Sampling: map[string]any{}}
+	r := besidetest.Request{Rank: -1, ID: m.Text(1), Prompt: m.Message(2).Uints(2), Stream: m.Uint(5) == 1, Sampling: map[string]any{}}
 	if m.Has(3) { // a text, which the server tokenizes
 		r.Prompt = besidetest.Tiny().Encode(m.Text(3), true)
+	}
+	if m.Has(9) {
+		r.Rank = int(m.Uint(9)) //nolint:gosec // a test's
 	}
 	p := m.Message(4)
 	if r.Logprobs = -1; p.Has(22) {
