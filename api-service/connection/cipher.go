@@ -104,6 +104,7 @@ func (s *cipher) handshake() {
 		s.blocks = false
 		s.mu.Unlock()
 		s.decrypt(nil) // what has arrived meanwhile
+		c.settle()
 	}
 }
 

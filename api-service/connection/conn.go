@@ -99,6 +99,17 @@ func (c *Conn) enterPhase(p phase) bool {
 	return true
 }
 
+// settle closes a connection whose client has left during the handshake, unless it has sent a request
+// before.
+func (c *Conn) settle() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.left && c.phase == waiting {
+		c.bye()
+		c.finish(false)
+	}
+}
+
 // feed takes plaintext, which is valid until it returns.
 func (c *Conn) feed(b []byte) {
 	c.mu.Lock()
@@ -283,7 +294,7 @@ func (c *Conn) lost() {
 	case answering:
 		c.sock.watch(false, c.full)
 		c.request.changed.Broadcast()
-	case handed:
+	case handshaking, handed: // what has arrived is still read
 		c.sock.watch(false, c.full)
 		c.cipher.end(io.EOF)
 	default:
