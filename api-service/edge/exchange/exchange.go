@@ -166,9 +166,9 @@ func (d *Desk) Body(c *app.RequestContext, owner string) ([]byte, error) {
 		return nil, WithStatus(http.StatusUnsupportedMediaType, streamerr.InvalidParam("Content-Encoding", "Content-Encoding %.32q is not supported; send the body as it is", enc))
 	}
 	all := connection.BodyOf(c)
-	body, err := read(all, nil, min(freeBody, d.MaxBody)+1)
-	if err == nil && len(body) > freeBody && d.MaxBody > freeBody {
-		body, err = d.readLong(c, all, owner, body)
+	body, more, err := read(all, nil, min(freeBody, d.MaxBody)+1)
+	if more && d.MaxBody > freeBody {
+		body, more, err = d.readLong(c, all, owner, body)
 	}
 	switch {
 	case errors.Is(err, streamerr.Overloaded):
@@ -180,14 +180,14 @@ func (d *Desk) Body(c *app.RequestContext, owner string) ([]byte, error) {
 		return nil, WithStatus(http.StatusRequestHeaderFieldsTooLarge, streamerr.New(streamerr.Invalid, "%v", err))
 	case err != nil:
 		return nil, streamerr.New(streamerr.Invalid, "the body could not be read: %v", err)
-	case int64(len(body)) > d.MaxBody:
+	case more:
 		return nil, d.TooLarge(c)
 	}
 	return body, nil
 }
 
-// readLong reads the rest of a long body, which begins with head.
-func (d *Desk) readLong(c *app.RequestContext, all *connection.Body, owner string, head []byte) ([]byte, error) {
+// readLong reads the rest of a long body, which begins with head. more is that of read.
+func (d *Desk) readLong(c *app.RequestContext, all *connection.Body, owner string, head []byte) (body []byte, more bool, err error) {
 	size := d.MaxBody
 	if announced := all.Length(); announced > 0 {
 		size = min(size, announced)
@@ -197,11 +197,11 @@ func (d *Desk) readLong(c *app.RequestContext, all *connection.Body, owner strin
 	}
 	share, err := d.Bodies.take(c, owner, size)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	body, err := read(all, head, d.MaxBody+1)
+	body, more, err = read(all, head, d.MaxBody+1)
 	share.shrink(int64(len(body)))
-	return body, err
+	return body, more, err
 }
 
 // isJSON reports whether a content type is JSON's.
@@ -221,25 +221,37 @@ const trusted = 64 << 10
 // minBody is the smallest buffer for a body, in bytes.
 const minBody = 64
 
-// read reads a body, which begins with body, until it has limit bytes.
-func read(all *connection.Body, body []byte, limit int64) ([]byte, error) {
-	from := io.LimitReader(all, limit-int64(len(body)))
+// piece bounds the growth of the buffer for a body, in bytes. A longer body is collected in pieces, so that
+// it takes no more memory than it has bytes until it is complete.
+const piece = 2 * freeBody
+
+// read reads a body, which begins with body. If it has limit bytes, more is true, and the result is a part of
+// it: all of it unless it is longer than a piece.
+func read(all *connection.Body, body []byte, limit int64) (whole []byte, more bool, err error) {
 	if body == nil {
 		body = make([]byte, 0, min(max(all.Length(), minBody), trusted)+1) // one byte is free when the end arrives
 	}
-	for {
-		if len(body) == cap(body) {
-			body = slices.Grow(body, len(body))
-		}
-		n, err := from.Read(body[len(body):cap(body)])
-		body = body[:len(body)+n]
+	var before [][]byte
+	for left := limit - int64(len(body)); left > 0; {
 		switch {
-		case err == io.EOF:
-			return body, nil
-		case err != nil:
-			return body, err
+		case len(body) < cap(body):
+		case len(body) < piece:
+			body = slices.Grow(body, len(body))
+		default:
+			before, body = append(before, body), make([]byte, 0, piece)
+		}
+		n, err := all.Read(body[len(body) : len(body)+int(min(left, int64(cap(body)-len(body))))])
+		body, left = body[:len(body)+n], left-int64(n)
+		switch {
+		case err == io.EOF && before == nil && left > 0: //nolint:errorlint // Read returns it unwrapped
+			return body, false, nil
+		case err == io.EOF && left > 0: //nolint:errorlint // as above
+			return slices.Concat(append(before, body)...), false, nil
+		case err != nil && err != io.EOF: //nolint:errorlint // as above
+			return body, false, err
 		}
 	}
+	return body, true, nil
 }
 
 // TooLarge refuses a request with a body over MaxBody, and closes the connection instead of reading
