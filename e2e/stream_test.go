@@ -123,7 +123,7 @@ func (l *live) rest(t *testing.T) *ending {
 		_, err := l.next()
 		switch clean := errors.Is(err, io.EOF); {
 		case err == nil:
-		case clean == (l.err != nil) && !(clean && l.earlier):
+		case clean == (l.err != nil) && (!clean || !l.earlier):
 			t.Fatalf("the body ends with %v after the error %+v", err, l.err)
 		default:
 			return &l.ending

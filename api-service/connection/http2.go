@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"log"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -30,7 +29,7 @@ const (
 // answers SETTINGS, PRIORITY and RST_STREAM for as long as a client sends them; here, the connection
 // ends after a flood.
 type http2Server struct {
-	frames *http2.Server
+	frames *http2.Server //nolint:staticcheck // see newHTTP2
 	base   *http.Server
 	report flood.Report
 }
@@ -90,7 +89,7 @@ func (s *Server) flooded() flood.Report {
 			return
 		}
 		last = time.Now()
-		s.Log.Warn("an https connection was closed", "hop", s.Hop, "client", client.String(), slog.Any("err", err))
+		s.Log.Warn("an https connection was closed", "hop", s.Hop, "client", client.String(), "err", err)
 	}
 }
 

@@ -99,7 +99,7 @@ func (s *Server) Run(ctx context.Context, ln net.Listener, drain func() (goodbye
 	}
 	goodbye := drain()
 	t.stop()
-	<-failed       // says that it was stopped
+	<-failed       //nolint:errcheck // it says that it was stopped
 	_ = ln.Close() // refuses connections from now on
 	s.end(goodbye)
 	return nil

@@ -24,8 +24,8 @@ const embedAtOnce = 32
 type embedCall struct {
 	engine *Engine
 	inputs []*workerv1.TokenIds
-	ids    []string // of the calls
-	calls  context.Context
+	ids    []string        // of the calls
+	calls  context.Context //nolint:containedctx // of all calls, which several goroutines start
 	cancel context.CancelFunc
 	done   atomic.Bool // no call runs any more
 }

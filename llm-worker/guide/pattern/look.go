@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"regexp/syntax"
 	"slices"
+	"strings"
 )
 
 // A debt is a lookahead that a thread has passed: a positive one still has to match, a negative one must
@@ -75,12 +76,12 @@ func (m *machine) owe(debts []debt) int32 {
 	}
 	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(keys[a], keys[b]) })
 	order = slices.CompactFunc(order, func(a, b int) bool { return keys[a] == keys[b] })
-	var all string
+	var parts []string
 	var set []debt
 	for _, i := range order {
-		all += keys[i]
-		set = append(set, debts[i])
+		parts, set = append(parts, keys[i]), append(set, debts[i])
 	}
+	all := strings.Join(parts, "")
 	number, known := m.owed[all]
 	if !known {
 		number = int32(len(m.debts)) //nolint:gosec // bounded by the budget
