@@ -21,6 +21,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
+// See docs/adr/0088-a-module-for-kitexstream.md.
 const kitexstream = "contrib/kitexstream"
 
 // newestKitex are the flags for go commands in kitexstream: its own go.mod requires the oldest Kitex, which does not
