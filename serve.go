@@ -129,17 +129,12 @@ func runAll(ctx context.Context, c config, public net.Listener, log *slog.Logger
 		return err
 	}
 
-	joined := c.joined()
+	serve := c.front()
 	failed, all := errgroup.WithContext(ctx) // a failure of one ends the others
 	edgeDone, chatDone := make(chan struct{}), make(chan struct{})
 	failed.Go(func() error {
 		defer close(edgeDone)
-		select {
-		case <-joined:
-			return edge.Run(all, c.edge, public, log)
-		case <-all.Done(): // before chat-service has loaded its models
-			return public.Close()
-		}
+		return serve(all, public, log)
 	})
 	failed.Go(func() error {
 		defer close(chatDone)
@@ -155,16 +150,16 @@ func runAll(ctx context.Context, c config, public net.Listener, log *slog.Logger
 	return failed.Wait()
 }
 
-// joined returns a channel that is closed when api-service can call chat-service. In front of model
-// servers they are joined within the process, as in a gateway; with an engine of this process there are
-// real connections between the services.
-func (c *config) joined() <-chan struct{} {
+// front returns the function that serves api-service. In front of model servers, api-service calls
+// chat-service within the process, as in a gateway; with an engine of this process there are real
+// connections between the services.
+func (c *config) front() (serve func(context.Context, net.Listener, *slog.Logger) error) {
 	if c.upstreams != nil {
 		return gateway.Join(&c.edge, &c.server)
 	}
-	ready := make(chan struct{})
-	close(ready)
-	return ready
+	return func(ctx context.Context, public net.Listener, log *slog.Logger) error {
+		return edge.Run(ctx, c.edge, public, log)
+	}
 }
 
 // workers returns a function that runs the workers, and where they listen, or "" if that is not known yet.

@@ -66,16 +66,7 @@ func TestReleasesShareKeptStreams(t *testing.T) {
 func TestReleasesHandKeptStreamsOver(t *testing.T) {
 	eachMix(t, keptMixes, func(t *testing.T, m mix) {
 		s, _ := replicasOf(t, flags{earlier: m.hops(), worker: []string{"--pace", "40"}, api: []string{"--drain", "300ms"}})
-		want := s.answer(t, greedy(long, "max_tokens", 150))
-		kept := s.makeStream(t, greedy(long, "max_tokens", 150))
-		here, there := kept.read(t, s.addrs[api0]).begun(), kept.read(t, s.addrs[api1]).begun()
-		s.procs[api0].terminate(t)
-		for here.next() {
-		}
-		s.procs[api0].exit(t)
-		here.url = strings.Replace(here.url, s.addrs[api0], s.addrs[api1], 1)
-		here.begun().rest().completed(want)
-		there.rest().completed(want)
+		s.handsStreamsOver(t)
 	})
 }
 

@@ -69,6 +69,13 @@ func TestPausedApiServiceInjectsNothing(t *testing.T) {
 func TestDrainingApiServiceHandsItsStreamsOver(t *testing.T) {
 	t.Parallel()
 	s, _ := replicas(t, "40", "--drain", "300ms")
+	s.handsStreamsOver(t)
+}
+
+// handsStreamsOver drains the first replica while it makes a stream, which the readers of both replicas get
+// whole.
+func (s *scene) handsStreamsOver(t *testing.T) {
+	t.Helper()
 	want := s.answer(t, greedy(long, "max_tokens", 150))
 	m := s.makeStream(t, greedy(long, "max_tokens", 150))
 	here, there := m.read(t, s.addrs[api0]).begun(), m.read(t, s.addrs[api1]).begun()

@@ -48,17 +48,12 @@ func Run(ctx context.Context, c Config, front net.Listener, log *slog.Logger) er
 		upstreams = c.upstreams()
 		upstreams.Serve(&c.Chat)
 	}
-	joined := Join(&c.Edge, &c.Chat)
+	serve := Join(&c.Edge, &c.Chat)
 	services, all := errgroup.WithContext(ctx)
 	edgeDone, chatDone := make(chan struct{}), make(chan struct{})
 	services.Go(func() error {
 		defer close(edgeDone)
-		select {
-		case <-joined:
-			return edge.Run(all, c.Edge, front, log)
-		case <-all.Done(): // before chat-service has loaded its models
-			return front.Close()
-		}
+		return serve(all, front, log)
 	})
 	services.Go(func() error {
 		defer close(chatDone)
@@ -70,14 +65,21 @@ func Run(ctx context.Context, c Config, front net.Listener, log *slog.Logger) er
 	return services.Wait()
 }
 
-// Join makes api call chat within this process. joined is closed when it can, which is after chat has
-// loaded its models.
-func Join(api *edge.Config, chat *server.Config) (joined <-chan struct{}) {
+// Join makes api call chat within this process. serve is edge.Run of api, which begins once chat has loaded
+// its models.
+func Join(api *edge.Config, chat *server.Config) (serve func(context.Context, net.Listener, *slog.Logger) error) {
 	ready := make(chan struct{})
 	api.Chat = chatTarget
 	chat.Local = func(conn *inprocess.Conn) {
 		api.Connect = func(string) (chats.Conn, error) { return conn, nil }
 		close(ready)
 	}
-	return ready
+	return func(ctx context.Context, front net.Listener, log *slog.Logger) error {
+		select {
+		case <-ready:
+			return edge.Run(ctx, *api, front, log)
+		case <-ctx.Done():
+			return front.Close()
+		}
+	}
 }

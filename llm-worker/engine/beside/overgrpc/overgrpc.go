@@ -75,18 +75,7 @@ func outgoing(ctx context.Context) (context.Context, context.CancelFunc) {
 func Ask(ctx context.Context, timeout time.Duration, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	var heard trailerFlag
-	err := ask(context.WithValue(ctx, trailerKey{}, &heard))
-	if err == nil {
-		return nil
-	}
-	if ending, ok := errors.AsType[*streamerr.Error](err); ok {
-		return ending
-	}
-	if ctx.Err() != nil {
-		return beside.Unavailable(fmt.Errorf("%w: %w", ctx.Err(), err))
-	}
-	return failure(err, heard.trailer.Load(), false, nil)
+	return unary(ctx, ctx, nil, ask)
 }
 
 // AbortTimeout is the time in which a server must answer an abort.
@@ -95,10 +84,15 @@ const AbortTimeout = minGrace
 // Do makes a unary call, which ends with ctx. The call has the trace of ctx. The error is an ending that names
 // no addresses; dialect completes it.
 func Do(ctx context.Context, dialect beside.Dialect, call func(context.Context) error) error {
-	var heard trailerFlag
 	outer, cancel := outgoing(ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
+	return unary(ctx, outer, dialect, call)
+}
+
+// unary makes unary calls with the context outer. If they fail after ctx is done, the server counts as away.
+func unary(ctx, outer context.Context, dialect beside.Dialect, call func(context.Context) error) error {
+	var heard trailerFlag
 	err := call(context.WithValue(outer, trailerKey{}, &heard))
 	if err == nil {
 		return nil
