@@ -63,7 +63,7 @@ func rooms(all []goPackage) map[string]*room {
 
 var fuzzTarget = regexp.MustCompile(`(?m)^func Fuzz\w+\(f \*testing\.F\)`)
 
-// TestTheHouse counts what a stranger has to know. With -house it prints the figures.
+// TestTheHouse counts packages, lines and decisions. With -house it prints the figures.
 func TestTheHouse(t *testing.T) {
 	all := packages(t)
 	found := rooms(all)

@@ -51,7 +51,7 @@ func newCipher(c *Conn, config *tls.Config) {
 	c.cipher, c.phase = s, handshaking
 }
 
-// ciphertexts has buffers for what has been encrypted, and plaintexts for what has been decrypted.
+// ciphertexts and plaintexts pool buffers for encrypted and for decrypted bytes.
 var (
 	ciphertexts = sync.Pool{New: func() any { return new([]byte) }}
 	plaintexts  = sync.Pool{New: func() any { b := make([]byte, recordSize); return &b }}
@@ -103,19 +103,19 @@ func (s *cipher) handshake() {
 		s.mu.Lock()
 		s.blocks = false
 		s.mu.Unlock()
-		s.decrypt(nil) // what has arrived meanwhile
+		s.decrypt(nil) // the input that has arrived meanwhile
 		c.settle()
 	}
 }
 
-// close closes the connection behind what was sent, such as an alert.
+// close closes the connection after the bytes that were sent, such as an alert.
 func (s *cipher) close() {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
 	s.conn.finish(false)
 }
 
-// decrypt passes the plaintext of b, and of what was left before it, to the Conn.
+// decrypt passes the plaintext of the undecrypted rest and of b to the Conn.
 func (s *cipher) decrypt(b []byte) {
 	s.decrypting.Lock()
 	defer s.decrypting.Unlock()

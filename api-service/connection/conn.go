@@ -23,7 +23,7 @@ const (
 	lingerFor = time.Second
 )
 
-// A phase is what a Conn does with what arrives.
+// A phase of a Conn decides how it handles its input.
 type phase uint8
 
 const (
@@ -49,7 +49,7 @@ type Conn struct {
 	timer         coarse.Timer
 	ctx           connContext
 
-	mu      sync.Mutex // guards the following fields, and those of the request
+	mu      sync.Mutex // guards the following fields, and the fields of the request
 	phase   phase
 	in      []byte   // arrived, not read
 	head    head     // of the request for which the Conn waits
@@ -168,7 +168,7 @@ func (c *Conn) begin() {
 	bigstack.Go(r.serve)
 }
 
-// skip drops what has arrived of the rest of a body, and returns false if more must arrive. mu is
+// skip drops the arrived bytes of a body that nobody reads, and returns false if more must arrive. mu is
 // held.
 func (c *Conn) skip() (done bool) {
 	r := c.request
@@ -259,8 +259,7 @@ func (c *Conn) writable() {
 	}
 }
 
-// makeRoom sends what is left of a record, and returns the function that has the writer go on. mu is
-// held.
+// makeRoom sends the rest of a record, and returns the writer's function for more room. mu is held.
 func (c *Conn) makeRoom() (room func()) {
 	c.full = false
 	c.sock.watch(!c.paused && !c.left, false)
@@ -294,7 +293,7 @@ func (c *Conn) lost() {
 	case answering:
 		c.sock.watch(false, c.full)
 		c.request.changed.Broadcast()
-	case handshaking, handed: // what has arrived is still read
+	case handshaking, handed: // the input that has arrived is still read
 		c.sock.watch(false, c.full)
 		c.cipher.end(io.EOF)
 	default:
@@ -404,7 +403,7 @@ func (c *Conn) close() {
 	c.finish(false)
 }
 
-// finish closes the connection, once. With reset, it drops what the client has not read. mu is held.
+// finish closes the connection, once. With reset, it drops the unread output. mu is held.
 func (c *Conn) finish(reset bool) {
 	if c.phase == over {
 		return

@@ -28,17 +28,17 @@ type Exchange interface {
 	// Send writes the bytes that are accepted at once, and returns their number: 0 if the client reads
 	// too slowly.
 	Send(b []byte) (n int, err error)
-	// Upgrade makes the connection carry another protocol after the response. next waits for what the
-	// client sends, and returns io.EOF when the client has closed the connection. What it returns
-	// belongs to the caller.
+	// Upgrade makes the connection carry another protocol after the response. next waits for
+	// input, and returns io.EOF when the client has closed the connection. The caller owns the returned
+	// bytes.
 	Upgrade() (next func() ([]byte, error))
 	// Acknowledged reports whether the client's machine has acknowledged all data sent to it, and how
 	// long ago it last acknowledged any. A client that does not read still acknowledges.
 	Acknowledged() (all bool, ago time.Duration, err error)
-	// Reset ends the exchange, and drops what the client has not read.
+	// Reset ends the exchange, and drops the output that the client has not read.
 	Reset()
-	// Cut ends the exchange before the answer is complete. The client can read what was sent, but no
-	// end follows.
+	// Cut ends the exchange before the answer is complete. The client can read the bytes sent so
+	// far, but no end follows.
 	Cut()
 	// Free ends the exchange after the whole answer. last means that the client may send no further
 	// request on the connection.

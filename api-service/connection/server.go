@@ -5,9 +5,9 @@
 // goroutine of its own. A request and its answer are an Exchange. A handler that takes the Exchange
 // may return before the answer has ended: then the connection has no goroutine.
 //
-// No write waits: what the kernel does not take stays with the writer, who is called when there is
-// room again. No read is without bound: a client that sends more than its request may have is not
-// read until the answer has ended. Its end is noticed all the same.
+// No write waits: the writer keeps the bytes that the kernel does not take, and is called when there is
+// room again. All reads are bounded: a Conn stops reading a client that sends too much until the answer
+// has ended, and still notices when the client leaves.
 //
 // On Linux, a few pollers watch all connections. On other systems, and in memory, each connection
 // has a goroutine that waits for its input.

@@ -18,7 +18,7 @@ type socket interface {
 	acknowledged() (all bool, ago time.Duration, err error)
 	// closeWrite ends the output.
 	closeWrite()
-	// close closes the socket. With reset, it drops what the client has not read.
+	// close closes the socket. With reset, it drops the unread output.
 	close(reset bool)
 }
 
@@ -35,7 +35,7 @@ type Stream interface {
 	Acknowledged() (all bool, ago time.Duration, err error)
 	// CloseWrite ends the output.
 	CloseWrite() error
-	// ResetOnClose makes Close drop what the client has not read.
+	// ResetOnClose makes Close drop the unread output.
 	ResetOnClose()
 }
 

@@ -36,7 +36,7 @@ type streamRequest struct {
 	over    bool       // the answer has ended
 	ended   bool       // the handler of net/http returns, and may not be used any more
 	cut     bool       // it has no end
-	dropped bool       // what is queued is not written
+	dropped bool       // the queued bytes are not written
 }
 
 // write writes the answer until it has ended. It returns false for an answer without an end.

@@ -92,7 +92,7 @@ func setDocuments(s *Scores, param string, raw json.RawMessage) error {
 	return s.read(&s.Request.Documents, &s.documents, param, raw)
 }
 
-// read reads a text, or a list of texts, each of which may be an object with a text.
+// read parses a text or a list of texts. Each text may also be an object with the member text.
 func (s *Scores) read(to *[]string, where *texts, param string, raw json.RawMessage) error {
 	if where.field != "" {
 		return streamerr.InvalidParam(param, "%s and %s are two names of one field; leave one of them out", where.field, param)

@@ -9,10 +9,10 @@ import (
 	"github.com/whence-dev/whence/internal/prefetch"
 )
 
-// generate returns the Starter for calls with one request. It names this chat-service and what it knows in
-// the start of an answer, and frees those parts of a request that are needed only until a worker has admitted
-// the stream: texts, tools and template variables can be large, and streams are long. By then the
-// prompts are token ids. The requests must belong to the stream, as requests of a call do.
+// generate returns the Starter for calls with one request. In the start of an answer, it names this
+// chat-service and the later fields that it knows. It frees the parts of a request that are needed only
+// until a worker has admitted the stream: texts, tools and template variables can be large, and streams
+// are long. By then the prompts are token ids. The requests must belong to the stream, as requests of a call do.
 func (s *Server) generate() chat.Starter {
 	return func(ctx context.Context, req *chatv1.ChatRequest, yield func(*chatv1.GenerateResponse, error) bool, resume func(func() bool)) (over bool) {
 		pass := func(out *chatv1.GenerateResponse, err error) bool {

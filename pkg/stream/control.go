@@ -156,7 +156,7 @@ func (c *Control) OnStop(f func(cause error)) {
 	c.onStop = f
 }
 
-// OnBreak registers f for whoever has started the stream, or ranges over it: Break calls f with the
+// OnBreak registers f of the code that starts the stream or ranges over it: Break calls f with the
 // failure.
 func (c *Control) OnBreak(f func(err error)) (undo func()) {
 	c.mu.Lock()

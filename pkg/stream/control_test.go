@@ -446,7 +446,7 @@ func TestOnStopMayUseTheContext(t *testing.T) {
 }
 
 // TestStopGoesDownOnOneGoroutine: a stop has reached all parts of a stream when it returns, and each
-// part has what is left of the grace.
+// part has the rest of the grace.
 func TestStopGoesDownOnOneGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, ctl := stream.WithControl(t.Context(), time.Second)

@@ -271,7 +271,7 @@ func TestRowOfOtherGoroutines(t *testing.T) {
 	<-done
 }
 
-// TestLoop: a wait hands the connection over once, and flushes what was kept until then.
+// TestLoop: a wait hands the connection over once, and flushes the registered buffers.
 func TestLoop(t *testing.T) {
 	var handed int
 	var f flushes

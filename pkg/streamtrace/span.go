@@ -86,7 +86,7 @@ func (t *Trace) Place(reason streamerr.Reason) context.Context {
 }
 
 // failed reports whether an ending is an error for the operator of the hop. A client that leaves or
-// stops its stream has what it wants.
+// stops its stream is satisfied.
 func failed(reason streamerr.Reason) bool {
 	return reason != streamerr.Completed && reason != streamerr.ClientGone && reason != streamerr.UserStop
 }

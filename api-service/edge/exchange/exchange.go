@@ -186,7 +186,7 @@ func (d *Desk) Body(c *app.RequestContext, owner string) ([]byte, error) {
 	return body, nil
 }
 
-// readLong reads the rest of a long body, which begins with head. more is that of read.
+// readLong reads the rest of a long body, which begins with head. more is as in read.
 func (d *Desk) readLong(c *app.RequestContext, all *connection.Body, owner string, head []byte) (body []byte, more bool, err error) {
 	size := d.MaxBody
 	if announced := all.Length(); announced > 0 {

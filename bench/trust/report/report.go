@@ -106,7 +106,7 @@ func writeRow(table *strings.Builder, name string, figures []Finding, zero []str
 	table.WriteString("\n")
 }
 
-// got is what was measured, and whether it misses its bound.
+// got returns the measured value, and whether it misses its bound.
 func (f *Finding) got() string {
 	if !f.Within() {
 		return f.Said(f.Got) + ", **missed**"

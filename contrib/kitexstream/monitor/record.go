@@ -32,7 +32,7 @@ type Record struct {
 }
 
 // Failed reports whether the ending is an error for the operator of the hop. A client that leaves
-// or stops its stream has what it wants.
+// or stops its stream is satisfied.
 func (r *Record) Failed() bool {
 	return r.Reason != streamerr.Completed && r.Reason != streamerr.ClientGone && r.Reason != streamerr.UserStop
 }

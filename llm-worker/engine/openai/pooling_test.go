@@ -23,7 +23,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A pooler is a server whose model embeds or rates documents. What it has no answer for is answered with 404,
+// A pooler is a server whose model embeds or rates documents. It answers other requests with 404,
 // as vLLM does with the routes of other models.
 type pooler struct {
 	*httptest.Server

@@ -23,7 +23,7 @@ func (p *pages) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Server": {p.name}}, Body: io.NopCloser(bytes.NewReader(body))}, nil
 }
 
-// FuzzServer reads the answers of a server that may be any: what it tells is bounded, or an error.
+// FuzzServer reads arbitrary answers of a server: recognition returns a bounded description or an error.
 func FuzzServer(f *testing.F) {
 	f.Add("uvicorn", []byte(`{"data":[{"id":"a/b","owned_by":"vllm","root":"/models/b","max_model_len":1024}]}`+"\x00"+`{"version":"0.32.0"}`+"\x00"+
 		`vllm:cache_config_info{block_size="16",kv_cache_size_tokens="838848"} 1`+"\n"+`vllm:num_requests_running{engine="1"} 0`+"\n"))

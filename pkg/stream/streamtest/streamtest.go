@@ -16,7 +16,7 @@ import (
 
 // A Subject is an engine and the requests that the contract needs.
 type Subject[Req, Item any] struct {
-	// Engine, or else Sequence, is what is tested.
+	// Engine is the engine under test; if it is nil, Sequence is.
 	Engine   stream.Engine[Req, Item]
 	Sequence stream.Sequence[Req, Item]
 	// Short returns a request that completes by itself.
