@@ -71,7 +71,7 @@ func (s serverSuite) stopped(base context.Context, ri rpcinfo.RPCInfo, caller st
 // pass them on with each call that the handler makes with a client without a suite.
 func withoutHeaders(ctx context.Context) context.Context {
 	for _, name := range monitor.HeaderNames() {
-		ctx = metainfo.DelValue(ctx, name)
+		ctx = metainfo.DelValue(ctx, name) //nolint:fatcontext // a handful of names
 	}
 	return ctx
 }

@@ -37,7 +37,7 @@ func (e exception) Error() string {
 }
 
 func (e exception) Unwrap() error { return e.cause }
-func (e exception) TypeId() int32 { return e.code } // Kitex's name
+func (e exception) TypeId() int32 { return e.code } //nolint:revive // Kitex's name
 
 // A googleStatus is a status of grpc-go, and a googleError the error of one.
 type (

@@ -101,7 +101,9 @@ func pastDeadline(ctx context.Context) (context.Context, func()) {
 }
 
 // timedOut is a context that ends with a passed deadline when it is canceled.
-type timedOut struct{ context.Context }
+type timedOut struct {
+	context.Context //nolint:containedctx // it is a context
+}
 
 // Err implements context.Context.
 func (c timedOut) Err() error {

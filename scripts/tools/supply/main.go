@@ -127,8 +127,8 @@ func modules(root string, flags ...string) ([]dependency, error) {
 	slices.Sort(unique)
 	for _, line := range slices.Compact(unique) {
 		fields := strings.Split(line, "\t")
-		if len(fields) != 3 {
-			continue // a package of the standard library or of the module itself
+		if len(fields) != 3 || strings.HasPrefix(fields[0], "github.com/whence-dev/") {
+			continue // a package of the standard library or of the project itself
 		}
 		license, err := licenseOf(fields[2])
 		if err != nil {

@@ -9,6 +9,7 @@ package main
 import (
 	"bufio"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"log"
 	"os"
@@ -59,7 +60,7 @@ func answer(kind, value string) (string, error) {
 	case "cause":
 		return text(kitexstream.Classify("peer", exception(value))), nil
 	default:
-		return "", fmt.Errorf("unknown kind")
+		return "", errors.New("unknown kind")
 	}
 }
 
