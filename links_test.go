@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -124,8 +125,41 @@ func TestPagesSayOneThing(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil || pages < 60 {
+	if err != nil || pages < 50 {
 		t.Errorf("%d pages: %v", pages, err)
+	}
+}
+
+// measuredFigure matches a figure with a unit, as bench/trust writes it.
+var measuredFigure = regexp.MustCompile(`[0-9.]+(?:ms|s| %| MiB| KiB)`)
+
+// TestFiguresOfFaultsAreMeasured: each figure and bound of docs/explanation/reliability.md is one of
+// bench/trust.md, which scripts/trust writes.
+func TestFiguresOfFaultsAreMeasured(t *testing.T) {
+	page, err := os.ReadFile("docs/explanation/reliability.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := os.ReadFile("bench/trust.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := measuredFigure.FindAllString(string(all), -1)
+	figures := 0
+	for line := range strings.Lines(string(page)) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 6 {
+			continue
+		}
+		for _, figure := range measuredFigure.FindAllString(cells[3]+";"+cells[4], -1) {
+			figures++
+			if !slices.Contains(known, figure) {
+				t.Errorf("scripts/trust has not measured %s: %s", figure, line)
+			}
+		}
+	}
+	if figures < 40 {
+		t.Errorf("the page has %d figures", figures)
 	}
 }
 

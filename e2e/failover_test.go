@@ -285,7 +285,7 @@ func failoverTable(results []*result) string {
 	return b.String()
 }
 
-// TestFailoverTableInTheDocsIsCurrent compares the table in docs/reference/endings.md; -rewrite updates it.
+// TestFailoverTableInTheDocsIsCurrent compares the table in bench/endings.md; -rewrite updates it.
 func TestFailoverTableInTheDocsIsCurrent(t *testing.T) {
 	t.Parallel()
 	var table strings.Builder
@@ -316,5 +316,5 @@ func TestFailoverTableInTheDocsIsCurrent(t *testing.T) {
 			}
 		}
 	}
-	keepTable(t, "../docs/reference/endings.md", "<!-- failover -->\n", "<!-- end of failover -->", table.String())
+	keepTable(t, "../bench/endings.md", "<!-- failover -->\n", "<!-- end of failover -->", table.String())
 }

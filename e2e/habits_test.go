@@ -80,7 +80,7 @@ func habits(t *testing.T) (all []habit, reasons map[string]string) {
 func TestHabitsTable(t *testing.T) {
 	t.Parallel()
 	all, reasons := habits(t)
-	keepTable(t, "../docs/howto/clients.md", "<!-- habits -->\n", "<!-- end -->", habitsTable(t, all, reasons))
+	keepTable(t, "../bench/clients.md", "<!-- habits -->\n", "<!-- end -->", habitsTable(t, all, reasons))
 	wide := []string{"--model", wideModel(t, 1<<18), "--model-name", model}
 	sees := []string{"--model", seeingDir(t), "--model-name", model}
 	texts := run(t, allInOne, flags{worker: append([]string{"--engine", "sim", "--sim-speed", "1000", "--sim-answer", "8"}, wide...)})

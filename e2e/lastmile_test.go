@@ -180,7 +180,7 @@ func (r *mileResult) note(t *testing.T, before, after tab, want string) {
 	}
 }
 
-// writeMiles writes the table of docs/howto/clients.md.
+// writeMiles writes the table of bench/clients.md.
 func writeMiles(t *testing.T, results []*mileResult) {
 	t.Helper()
 	var table strings.Builder

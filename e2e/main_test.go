@@ -9,7 +9,7 @@
 // unless the environment has CI=true: then every test must run.
 //
 // go test ./e2e -run 'Stories|Table' -rewrite updates the expected results of the stories in testdata,
-// and the tables of docs/reference/endings.md and docs/howto/clients.md.
+// and the tables of bench/endings.md and bench/clients.md.
 //
 // The directory habits has what clients send by default. A new client is a new file there: its requests as
 // a proxy sees them, with texts, ids and paths replaced, and without a field that a user has set.

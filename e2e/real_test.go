@@ -175,7 +175,7 @@ func (c *column) record(t *testing.T, claim *claim, found string) {
 	}
 }
 
-// tableOfClaims is the table of docs/reference/engines.md.
+// tableOfClaims is the table of bench/engines.md.
 func tableOfClaims(t *testing.T) string {
 	var b strings.Builder
 	b.WriteString("| claim |")
@@ -214,7 +214,7 @@ func tableOfServers(t *testing.T) string {
 
 // TestTablesOfEngines keeps the tables in the documentation as the results are; -rewrite writes them.
 func TestTablesOfEngines(t *testing.T) {
-	keepTable(t, filepath.Join("..", "docs", "reference", "engines.md"), "<!-- claims, which scripts/engines plays -->\n", "<!-- end of claims -->", tableOfClaims(t))
+	keepTable(t, filepath.Join("..", "bench", "engines.md"), "<!-- claims, which scripts/engines plays -->\n", "<!-- end of claims -->", tableOfClaims(t))
 	keepTable(t, filepath.Join("..", "README.md"), "<!-- servers that scripts/engines has played -->\n", "<!-- end of servers -->", tableOfServers(t))
 }
 

@@ -262,7 +262,7 @@ func TestEveryEndingOfTheCatalogueIsPlayed(t *testing.T) {
 	}
 }
 
-// TestEndingsTableInTheDocsIsCurrent compares the table in docs/reference/endings.md; -rewrite updates it.
+// TestEndingsTableInTheDocsIsCurrent compares the table in bench/endings.md; -rewrite updates it.
 func TestEndingsTableInTheDocsIsCurrent(t *testing.T) {
 	t.Parallel()
 	var table strings.Builder
@@ -279,7 +279,7 @@ func TestEndingsTableInTheDocsIsCurrent(t *testing.T) {
 		}
 		fmt.Fprintf(&table, "| %s | `%s` | %s | %s |\n", f.Name, f.Reason, f.Origin, gateway)
 	}
-	keepTable(t, "../docs/reference/endings.md", "<!-- rows -->\n", "<!-- end -->", table.String())
+	keepTable(t, "../bench/endings.md", "<!-- rows -->\n", "<!-- end -->", table.String())
 }
 
 // keepTable checks that a document has the table between two marks; -rewrite updates it.

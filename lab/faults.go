@@ -14,8 +14,8 @@ var (
 )
 
 // Faults is the catalogue of faults. TestWhodunit of e2e asserts the ending of each fault that has an
-// ending. bench/trust measures the bounds of each fault that has bounds. docs/reference/endings.md and
-// docs/explanation/reliability.md have the tables.
+// ending. bench/trust measures the bounds of each fault that has bounds. bench/endings.md and
+// bench/trust.md have the tables.
 var Faults = []Fault{
 	{Name: "client closes its connection", Ending: Ending{Reason: "client_gone", Origin: "client > api-service/0", Deaf: true}, Bounds: left},
 	{Name: "client resets its connection", Ending: Ending{Reason: "client_gone", Origin: "client > api-service/0", Deaf: true}, Bounds: left},

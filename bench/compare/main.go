@@ -1,7 +1,7 @@
 // Command compare measures the cost of a streamed token on Whence, on other proxies and without a
 // proxy, in one run on one machine.
 //
-//	compare [--quick] [--only SCENARIO] [--against DIR] [--peers DIR] [--json FILE] [--docs FILE]
+//	compare [--quick] [--only SCENARIO] [--against DIR] [--peers DIR] [--json FILE] [--docs FILE] [--ratios FILE]
 //
 // Run it with scripts/bench compare. Systems take turns within each round, so that a change of the
 // machine affects all of them; each figure is the median of the rounds. The command also runs the
@@ -55,6 +55,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	fs.StringVar(&o.profiles, "profiles", "", "`directory` for CPU profiles of Whence, and for its heap and goroutine profiles in scenarios that measure memory, whose heaps and stacks per stream are printed, too; profiling costs a few percent")
 	fs.StringVar(&o.json, "json", "", "`file` for all measurements")
 	fs.StringVar(&o.docs, "docs", "", "`file` whose section between the markers gets the tables")
+	fs.StringVar(&o.ratios, "ratios", "", "`file` whose section between the markers gets the table of ratios, and the plot")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -84,7 +85,7 @@ type options struct {
 	peers                  string
 	rounds                 int
 	window                 time.Duration
-	json, docs             string
+	json, docs, ratios     string
 	profiles               string
 }
 

@@ -55,8 +55,7 @@ func (r *report) peerTables() string {
 	for _, m := range measures {
 		fmt.Fprintf(&b, " %s, %s |", m.head, m.unit)
 	}
-	rule := "\n|---|" + strings.Repeat("--:|", len(measures)) + "\n"
-	b.WriteString(rule)
+	b.WriteString(ruleOfMeasures())
 	for _, name := range names {
 		fmt.Fprintf(&b, "| %s |", strings.TrimSpace(name+" "+r.Peers[name]))
 		for _, m := range measures {
@@ -67,21 +66,7 @@ func (r *report) peerTables() string {
 	if !slices.Contains(names, serveName) {
 		return b.String()
 	}
-	fmt.Fprintf(&b, "\n%s, divided by each peer in the same round. Above 1, in bold, Whence loses.\n\n| |", serveName)
-	for _, m := range measures {
-		fmt.Fprintf(&b, " %s |", m.head)
-	}
-	b.WriteString(rule)
-	for _, name := range names {
-		if name == serveName || name == twoName {
-			continue
-		}
-		fmt.Fprintf(&b, "| of %s's |", name)
-		for _, m := range measures {
-			fmt.Fprintf(&b, " %s |", loses(m.ratio(r, serveName, name)))
-		}
-		b.WriteString("\n")
-	}
+	b.WriteString("\n" + r.peerRatios())
 	for _, name := range slices.Sorted(maps.Keys(failed)) {
 		if failed[name] > 0 {
 			fmt.Fprintf(&b, "\n%s: %d streams failed.\n", name, failed[name])
@@ -89,6 +74,31 @@ func (r *report) peerTables() string {
 	}
 	for _, s := range slices.Sorted(maps.Keys(r.Says)) {
 		r.problems(&b, s)
+	}
+	return b.String()
+}
+
+func ruleOfMeasures() string { return "\n|---|" + strings.Repeat("--:|", len(measures)) + "\n" }
+
+// peerRatios returns the table of Whence's figures, divided by those of each peer.
+func (r *report) peerRatios() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, divided by each peer in the same round. Above 1, in bold, Whence loses.\n\n| |", serveName)
+	for _, m := range measures {
+		fmt.Fprintf(&b, " %s |", m.head)
+	}
+	b.WriteString(ruleOfMeasures())
+	told := map[string]bool{serveName: true, twoName: true}
+	for _, c := range r.Cells {
+		if told[c.System] {
+			continue
+		}
+		told[c.System] = true
+		fmt.Fprintf(&b, "| of %s's |", c.System)
+		for _, m := range measures {
+			fmt.Fprintf(&b, " %s |", loses(m.ratio(r, serveName, c.System)))
+		}
+		b.WriteString("\n")
 	}
 	return b.String()
 }

@@ -83,9 +83,9 @@ func (r *report) finish(chosen []scenario) {
 
 // publish prints the tables and writes the files.
 func (r *report) publish(o *options, out io.Writer) error {
-	text, section, picture := r.markdown(), "compare", "![CPU of each system, divided by nginx's](../images/performance.svg)\n\n"
+	text, ratios, section, picture := r.markdown(), r.ratioTable(), "compare", "![CPU of each system, divided by nginx's](../images/performance.svg)\n\n"
 	if r.Peers != nil {
-		text, section, picture = r.peerTables(), "peers", ""
+		text, ratios, section, picture = r.peerTables(), r.peerRatios(), "peers", ""
 	}
 	if _, err := io.WriteString(out, text); err != nil {
 		return err
@@ -99,10 +99,48 @@ func (r *report) publish(o *options, out io.Writer) error {
 			return err
 		}
 	}
-	if o.docs == "" {
+	if o.docs != "" {
+		if err := page.Replace(o.docs, section, "\n"+text+"\n"); err != nil {
+			return err
+		}
+	}
+	if o.ratios == "" {
 		return nil
 	}
-	return page.Replace(o.docs, section, "\n"+picture+text+"\n")
+	return page.Replace(o.ratios, section, "\n"+picture+ratios+"\n")
+}
+
+// ratioTable returns the CPU of each system, divided by nginx's: a row for each scenario.
+func (r *report) ratioTable() string {
+	var systems []string
+	cells := map[string]map[string]string{} // by scenario and system
+	for i := range r.Rows {
+		one := &r.Rows[i]
+		if one.Ratio.N == 0 {
+			continue
+		}
+		if !slices.Contains(systems, one.System) && one.System != nginxName {
+			systems = append(systems, one.System)
+		}
+		if cells[one.Scenario] == nil {
+			cells[one.Scenario] = map[string]string{}
+		}
+		cells[one.Scenario][one.System] = short(one.Ratio.Median)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "| CPU, divided by nginx's | %s |\n|---|%s\n", strings.Join(systems, " | "), strings.Repeat("--:|", len(systems)))
+	for i := range r.Rows {
+		name := r.Rows[i].Scenario
+		if cells[name] == nil || i > 0 && r.Rows[i-1].Scenario == name {
+			continue
+		}
+		fmt.Fprintf(&b, "| **%s**: %s |", name, r.Says[name])
+		for _, system := range systems {
+			fmt.Fprintf(&b, " %s |", cells[name][system])
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
 }
 
 // A column of a table.

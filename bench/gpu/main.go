@@ -161,7 +161,7 @@ func printTable(out io.Writer, all []figure) error {
 	return err
 }
 
-// markdown returns the table for docs/reference/engines.md.
+// markdown returns the table for bench/engines.md.
 func markdown(all []figure) string {
 	var b strings.Builder
 	b.WriteString("| server | row | figure | measured |\n|---|---|---|---|\n")

@@ -33,7 +33,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-var rewriteTable = flag.Bool("rewrite", false, "write the table of families into docs/explanation/fidelity.md instead of comparing it")
+var rewriteTable = flag.Bool("rewrite", false, "write the table of families into bench/fidelity.md instead of comparing it")
 
 // families is the directory of the chat templates, conversations and transcripts; scripts/families
 // compares it with Jinja2.
@@ -227,7 +227,7 @@ func TestFamilies(t *testing.T) {
 		return // -run selects some
 	}
 	if checkRows(t, rows); !t.Failed() {
-		doctable.Keep(t, "../../docs/explanation/fidelity.md", "<!-- families -->\n", "<!-- end of families -->", familyTable(rows), *rewriteTable, "scripts/families goldens")
+		doctable.Keep(t, "../../bench/fidelity.md", "<!-- families -->\n", "<!-- end of families -->", familyTable(rows), *rewriteTable, "scripts/families goldens")
 	}
 }
 
