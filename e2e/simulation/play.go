@@ -9,7 +9,6 @@ package simulation
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -203,9 +202,14 @@ func (p *play) ask(r *client.Request) client.Answer {
 	return a
 }
 
-// struck returns the faults that were injected so far.
-func (p *play) struck() []*check.Strike {
+// struck returns copies of the faults that were injected so far: a DELETE that was sent last can still
+// be answered while they are checked.
+func (p *play) struck() []check.Strike {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Clone(p.strikes)
+	strikes := make([]check.Strike, len(p.strikes))
+	for i, s := range p.strikes {
+		strikes[i] = *s
+	}
+	return strikes
 }

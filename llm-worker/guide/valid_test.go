@@ -11,6 +11,10 @@ import (
 // An engine has the lookaround of ECMA-262, which package regexp lacks.
 type engine struct{ *regexp2.Regexp }
 
+// boundaries replaces the assertions of word boundaries: regexp2 takes letters like é for a part of a word
+// there, and ECMA-262 only ASCII's.
+var boundaries = strings.NewReplacer(`\\`, `\\`, `\b`, `(?:(?<=\w)(?!\w)|(?<!\w)(?=\w))`, `\B`, `(?:(?<=\w)(?=\w)|(?<!\w)(?!\w))`)
+
 // MatchString reports whether a part of text matches.
 func (e engine) MatchString(text string) bool {
 	ok, err := e.Regexp.MatchString(text)
@@ -30,7 +34,7 @@ func violates(t testing.TB, schema, value string) string {
 	c := jsonschema.NewCompiler()
 	c.AssertFormat()
 	c.UseRegexpEngine(func(expression string) (jsonschema.Regexp, error) {
-		re, err := regexp2.Compile(expression, regexp2.ECMAScript)
+		re, err := regexp2.Compile(boundaries.Replace(expression), regexp2.ECMAScript)
 		return engine{re}, err
 	})
 	if err := c.AddResource("schema.json", read(schema)); err != nil {

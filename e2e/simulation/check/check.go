@@ -60,7 +60,7 @@ type Check struct {
 	world   *world.World
 	wants   []client.Answer
 	streams []Stream
-	strikes []*Strike
+	strikes []Strike
 	legs    map[string][]*leg // by the stream's id at the callee
 	ids     map[string]int    // the numbers of the requests, by their streams' ids
 	// contacts are all probes and all failed dials.
@@ -171,7 +171,7 @@ func (c *Check) vanished(id string) time.Time {
 
 // Streams checks each stream, from its clients to its workers. strikes are the faults that were
 // injected.
-func (c *Check) Streams(streams []Stream, strikes []*Strike) {
+func (c *Check) Streams(streams []Stream, strikes []Strike) {
 	c.streams, c.strikes, c.ids, c.contacts = streams, strikes, map[string]int{}, c.world.Net.Contacts()
 	c.name(streams)
 	c.collect()
