@@ -58,7 +58,7 @@ func commands() *cobra.Command {
 	}
 	add(groupServices, serviceCommands()...)
 	add(groupUse, run.New(), streams.Stop(), bench.New())
-	add(groupOperate, watch.New(), streams.List(), streams.Why(), models.New(), keys.New())
+	add(groupOperate, streams.Doctor(), watch.New(), streams.List(), streams.Why(), models.New(), keys.New())
 	add(groupMore, versionCommand())
 	root.SetCompletionCommandGroupID(groupMore)
 	return root

@@ -29,8 +29,13 @@ func TestProxiesThatCollectTokensAreNamed(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	nodeTest(t, "browser", nil, "COLLECTING_URL=http://"+collecting, "CHROMIUM="+chromium)
+	for addr, want := range map[string]string{collecting: "wrong    delivery   nginx/", passing: "ok       delivery "} {
+		if out, _, _ := output(t, "whence doctor", "--url", "http://"+addr); !strings.Contains(out, want) {
+			t.Errorf("doctor says no %q:\n%s", want, out)
+		}
+	}
 	s := w.scrape(t)
-	for verdict, want := range map[string]float64{"buffered": 2, "flowing": 2} {
+	for verdict, want := range map[string]float64{"buffered": 3, "flowing": 3} {
 		if n := s.Sum("whence_streams_judged_total", "verdict="+verdict); n != want {
 			t.Errorf("%v streams were %s, want %v", n, verdict, want)
 		}

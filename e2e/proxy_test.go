@@ -119,6 +119,15 @@ func TestProxiesPassTokensAndDepartures(t *testing.T) {
 			l.close()
 			w.idle(t)
 			w.clientGone(t, l.id)
+			if w.tls {
+				return // its certificate is no public one
+			}
+			out, _, status := output(t, "whence doctor", "--url", "http://"+w.api)
+			for _, want := range []string{"ok       answer ", "ok       leave      client_gone along client > api-service; the engine had stopped ", "ok       resume "} {
+				if status != 0 || !strings.Contains(out, want) {
+					t.Errorf("doctor: status %d, no %q in\n%s", status, want, out)
+				}
+			}
 		})
 	}
 }

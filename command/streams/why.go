@@ -1,4 +1,4 @@
-// Package streams is the commands about streams: streams, stop and why.
+// Package streams is the commands about streams: streams, stop and why, and doctor, which tries some.
 package streams
 
 import (
