@@ -5,7 +5,6 @@ import (
 
 	"github.com/viterin/vek/vek32"
 
-	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/matrix"
 )
 
@@ -23,14 +22,14 @@ func (l *lane) remember(i int) {
 		l.rotations[i].apply(query[head*c.HeadDim : (head+1)*c.HeadDim])
 	}
 	vek32.MulNumber_Inplace(query, scale)
-	at := r.position % kv.BlockTokens
+	at := r.position % BlockTokens
 	for head := range c.KVHeads {
 		first, last := head*c.HeadDim, (head+1)*c.HeadDim
-		keys, values := c.Layout().Part(r.sequence.memory.Blocks[r.position/kv.BlockTokens], l.number, head)
+		keys, values := c.Layout().Part(r.sequence.memory.Blocks[r.position/BlockTokens], l.number, head)
 		l.rotations[i].apply(key[first:last])
 		copy(keys[at*c.HeadDim:], key[first:last])
 		for i, v := range value[first:last] {
-			values[i*kv.BlockTokens+at] = v
+			values[i*BlockTokens+at] = v
 		}
 	}
 }
@@ -47,16 +46,16 @@ func (l *lane) attend(i, kvHead int, s *scratch) {
 	from := kvHead * group * dim
 	query := matrix.Rows{Data: l.qkv[r.index*wide+from : r.index*wide+from+group*dim], Stride: dim}
 	out := matrix.Rows{Data: l.attention[i*q+from : i*q+from+group*dim], Stride: dim}
-	blocks := r.sequence.memory.Blocks[:kv.Blocks(count)]
-	layout, length := c.Layout(), len(blocks)*kv.BlockTokens
+	blocks := r.sequence.memory.Blocks[:blockCount(count)]
+	layout, length := c.Layout(), len(blocks)*BlockTokens
 	if len(s.scores) < group*length {
 		s.scores = make([]float32, 2*group*length)
 	}
 	scores := s.scores[:group*length]
 	for b, block := range blocks {
 		keys, _ := layout.Part(block, l.number, kvHead)
-		n := min(kv.BlockTokens, count-b*kv.BlockTokens)
-		matrix.Of(keys, n, dim).Multiply(matrix.Rows{Data: scores[b*kv.BlockTokens:], Stride: length}, query, group, 0, n, &s.Scratch)
+		n := min(BlockTokens, count-b*BlockTokens)
+		matrix.Of(keys, n, dim).Multiply(matrix.Rows{Data: scores[b*BlockTokens:], Stride: length}, query, group, 0, n, &s.Scratch)
 	}
 	for head := range group {
 		s.totals[head] = exponentials(scores[head*length:(head+1)*length], count)
@@ -67,7 +66,7 @@ func (l *lane) attend(i, kvHead int, s *scratch) {
 		if b == 0 {
 			to = out
 		}
-		matrix.Of(values, dim, kv.BlockTokens).Multiply(to, matrix.Rows{Data: scores[b*kv.BlockTokens:], Stride: length}, group, 0, dim, &s.Scratch)
+		matrix.Of(values, dim, BlockTokens).Multiply(to, matrix.Rows{Data: scores[b*BlockTokens:], Stride: length}, group, 0, dim, &s.Scratch)
 		if b > 0 {
 			vek32.Add_Inplace(out.Data, s.part)
 		}

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
-	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
 	"github.com/whence-dev/whence/llm-worker/kvevents"
 	"github.com/whence-dev/whence/pkg/kvblock"
 )
@@ -48,7 +47,7 @@ func (f *follower) check(t *testing.T, m *Model, tokens []uint32) {
 	t.Helper()
 	f.update()
 	named := 0
-	for _, name := range kvblock.Chain(nil, kvblock.Root(""), tokens, kv.BlockTokens) {
+	for _, name := range kvblock.Chain(nil, kvblock.Root(""), tokens, BlockTokens) {
 		if !f.blocks[name] {
 			break
 		}
@@ -61,7 +60,7 @@ func (f *follower) check(t *testing.T, m *Model, tokens []uint32) {
 
 func TestEventsNameTheCachedBlocks(t *testing.T) {
 	held := &kvevents.Hub{}
-	m := New(tinyWeights(t), Options{Threads: 1, KVTokens: 6 * kv.BlockTokens, Held: held})
+	m := New(tinyWeights(t), Options{Threads: 1, KVTokens: 6 * BlockTokens, Held: held})
 	f := follow(held)
 	defer f.Close()
 	if f.update() != 0 || len(f.blocks) != 0 {
@@ -79,7 +78,7 @@ func TestEventsNameTheCachedBlocks(t *testing.T) {
 		blocks := map[uint64]bool{}
 		for _, first := range prompts {
 			req := starting(first)
-			for _, name := range kvblock.Chain(nil, 0, req.GetPrompt(), kv.BlockTokens) {
+			for _, name := range kvblock.Chain(nil, 0, req.GetPrompt(), BlockTokens) {
 				blocks[name] = true
 			}
 		}

@@ -2,9 +2,7 @@ package tinyllama
 
 import (
 	"github.com/whence-dev/whence/llm-worker/batch"
-	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/matrix"
-	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/workpool"
 )
 
 // A lane runs jobs, one tile of tokens after another. Each part of a tile is shared by the workers of
@@ -13,7 +11,7 @@ import (
 type lane struct {
 	// Static.
 	weights   *Weights
-	pool      *workpool.Pool
+	pool      *workPool
 	abandoned *abandonedSet
 	parts     parts
 	scratch   []scratch // for each worker
@@ -68,7 +66,7 @@ const (
 	logitRows = 16
 )
 
-func newLane(w *Weights, pool *workpool.Pool, abandoned *abandonedSet) *lane {
+func newLane(w *Weights, pool *workPool, abandoned *abandonedSet) *lane {
 	c := w.config
 	l := &lane{
 		weights:   w,
@@ -88,7 +86,7 @@ func newLane(w *Weights, pool *workpool.Pool, abandoned *abandonedSet) *lane {
 	group := c.Heads / c.KVHeads
 	for i := range l.scratch {
 		l.scratch[i] = scratch{
-			scores: make([]float32, group*kv.BlockTokens),
+			scores: make([]float32, group*BlockTokens),
 			totals: make([]float32, group),
 			part:   make([]float32, group*c.HeadDim),
 			sigmas: make([]float32, c.FeedForward),
@@ -175,7 +173,7 @@ func alike(rows []row) []row {
 
 // panicked returns the ending of sequences after a panic, with the stack of the worker that panicked.
 func panicked(v any) error {
-	worker, ok := v.(*workpool.Panic)
+	worker, ok := v.(*workPanic)
 	if !ok {
 		return batch.Panicked(v)
 	}

@@ -10,11 +10,11 @@
 //
 // Matrices are float32, bfloat16 or int8 in memory (package matrix). A step takes all sequences
 // through a layer together, so that the weights come from memory once, and splits each part of the
-// layer over threads (package workpool), so that one sequence uses all of them.
+// layer over threads (workPool), so that one sequence uses all of them.
 //
 // Options bound the memory: the KV cache by KVTokens, and everything else by a few rows. A step
 // generates one token per answering sequence and reads a bounded number of tokens of prompts, so its
-// length is bounded, too (package pace).
+// length is bounded, too (stepPace).
 //
 // The KV cache is a pool of blocks. A sequence takes blocks as it grows, and shares those that it has
 // filled: sequences with the same prefix read only their new tokens, and get the same answer. Blocks
@@ -34,18 +34,11 @@ import (
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
-	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
-	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/modelconfig"
-	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/pace"
-	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/workpool"
 	"github.com/whence-dev/whence/llm-worker/guide"
 	"github.com/whence-dev/whence/llm-worker/kvevents"
 	"github.com/whence-dev/whence/llm-worker/sample"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
-
-// BlockTokens is the number of token positions in a block of the KV cache.
-const BlockTokens = kv.BlockTokens
 
 // Options bound the resources of a Model. The zero value works.
 type Options struct {
@@ -72,7 +65,7 @@ type Options struct {
 	Held *kvevents.Hub
 }
 
-func (o Options) withDefaults(c *modelconfig.Config) Options {
+func (o Options) withDefaults(c *modelConfig) Options {
 	if o.ContextLength <= 0 || o.ContextLength > c.Context {
 		o.ContextLength = c.Context
 	}
@@ -104,11 +97,11 @@ type Model struct {
 	paused    []*sequence // have no memory; the oldest first, and all of them younger than the others
 	joined    uint64      // number of sequences that have joined
 	part      []uint32    // scratch: the tokens of a block
-	pool      *kv.Pool
-	workers   *workpool.Pool
+	pool      *kvPool
+	workers   *workPool
 	lane      *lane
 	jobs      []job // of the current step
-	pace      pace.Pace
+	pace      stepPace
 }
 
 var (
@@ -125,8 +118,8 @@ func New(w *Weights, opts Options) *Model {
 		options:   opts,
 		guides:    guide.NewCache(opts.Vocabulary, func(value any) error { return batch.Panicked(value) }),
 		sequences: map[uint64]*sequence{},
-		pool:      kv.New(w.config.Layout(), kv.Blocks(opts.KVTokens)),
-		workers:   workpool.New(opts.Threads),
+		pool:      newKVPool(w.config.Layout(), blockCount(opts.KVTokens)),
+		workers:   newWorkPool(opts.Threads),
 	}
 	m.lane = newLane(w, m.workers, &m.abandoned)
 	return m
@@ -144,7 +137,7 @@ func (m *Model) EOS() []uint32 { return m.weights.eos }
 // KV returns the positions of the blocks that sequences hold or need for their known tokens, and of
 // all blocks.
 func (m *Model) KV() (used, total uint64) {
-	return uint64(m.pool.Used()) * kv.BlockTokens, uint64(m.pool.Total()) * kv.BlockTokens
+	return uint64(m.pool.Used()) * BlockTokens, uint64(m.pool.Total()) * BlockTokens
 }
 
 // CachedTokens returns the number of positions that later prompts may find, including those of
@@ -202,7 +195,7 @@ func (m *Model) check(req *workerv1.TokenRequest) error {
 
 // longest returns the maximum number of positions of one sequence: what the context and the KV cache
 // both hold.
-func (m *Model) longest() int { return min(m.options.ContextLength, m.pool.Total()*kv.BlockTokens) }
+func (m *Model) longest() int { return min(m.options.ContextLength, m.pool.Total()*BlockTokens) }
 
 // positions returns the maximum number of positions that a valid request may fill: the same on
 // every worker with as much KV cache, wherever its answer began.
@@ -252,7 +245,7 @@ func (m *Model) join(id uint64, req *workerv1.TokenRequest, matcher *guide.Match
 	return m.admit(id, &sequence{
 		prompt: req.GetPrompt(),
 		scored: m.scoresOf(req),
-		answer: make([]uint32, 0, kv.BlockTokens),
+		answer: make([]uint32, 0, BlockTokens),
 		sampler: sample.New(req.GetSampling(), sample.Sequence{
 			Prompt: asked,
 			Answer: answer,

@@ -11,7 +11,6 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
-	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -66,7 +65,7 @@ func TestZeroOptionsTakeTheModelsContext(t *testing.T) {
 
 // A sequence needs room for its known tokens, and leaves one block of room for each other sequence.
 func TestJoinNeedsRoomForKnownTokens(t *testing.T) {
-	m := New(tinyWeights(t), Options{KVTokens: 6 * kv.BlockTokens})
+	m := New(tinyWeights(t), Options{KVTokens: 6 * BlockTokens})
 	join := func(id uint64, prompt, answer int, want error) {
 		t.Helper()
 		if err := m.Join(id, endless(prompt, answer)); !errors.Is(err, want) {
@@ -75,7 +74,7 @@ func TestJoinNeedsRoomForKnownTokens(t *testing.T) {
 	}
 	used := func(want uint64) {
 		t.Helper()
-		if used, total := m.KV(); used != want*kv.BlockTokens || total != 6*kv.BlockTokens {
+		if used, total := m.KV(); used != want*BlockTokens || total != 6*BlockTokens {
 			t.Errorf("KV is %d of %d, want %d blocks of 6", used, total, want)
 		}
 	}
@@ -111,7 +110,7 @@ func TestContextLengthEndsTheAnswer(t *testing.T) {
 }
 
 func TestBlocksAreUsedAgainAndNeverMoreThanReserved(t *testing.T) {
-	m := New(tinyWeights(t), Options{KVTokens: 6 * kv.BlockTokens, NoPrefixCache: true})
+	m := New(tinyWeights(t), Options{KVTokens: 6 * BlockTokens, NoPrefixCache: true})
 	made := map[*float32]bool{}
 	for round := range uint64(5) {
 		ids := []uint64{3 * round, 3*round + 1, 3*round + 2}

@@ -3,19 +3,17 @@ package tinyllama
 import (
 	"testing"
 	"time"
-
-	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/pace"
 )
 
 // TestPromptsYieldToAnswers: without a running answer, a prompt is read in large chunks; beside an answer,
 // chunks are bounded.
 func TestPromptsYieldToAnswers(t *testing.T) {
 	m := New(tinyWeights(t), Options{NoPrefixCache: true})
-	m.pace = pace.Pace{Token: 100 * time.Microsecond, Step: time.Millisecond}
+	m.pace = stepPace{Token: 100 * time.Microsecond, Step: time.Millisecond}
 	read := func(ids ...uint64) int {
 		t.Helper()
 		before := m.sequences[1].read
-		m.pace = pace.Pace{Token: 100 * time.Microsecond, Step: time.Millisecond} // whatever this machine has taken
+		m.pace = stepPace{Token: 100 * time.Microsecond, Step: time.Millisecond} // whatever this machine has taken
 		mustStep(t, m, ids, nil)
 		return m.sequences[1].read - before
 	}

@@ -10,7 +10,6 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
-	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
 	"github.com/whence-dev/whence/llm-worker/kvevents"
 )
 
@@ -25,7 +24,7 @@ func TestPausedSequencesGetTheSameTokens(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			opts.KVTokens = 8 * kv.BlockTokens
+			opts.KVTokens = 8 * BlockTokens
 			opts.Held = &kvevents.Hub{}
 			m, alone := New(weights, opts), New(weights, Options{Threads: 1, NoPrefixCache: true})
 			random := rand.New(rand.NewPCG(1, 9))
@@ -120,7 +119,7 @@ func TestSequencesThatJoinTogetherReadTheirPrefixOnce(t *testing.T) {
 	if want := 256 + streams*44; read != want {
 		t.Errorf("%d tokens were read, want %d", read, want)
 	}
-	if used, _ := m.KV(); promised != streams*5*kv.BlockTokens || used != (4+streams)*kv.BlockTokens {
+	if used, _ := m.KV(); promised != streams*5*BlockTokens || used != (4+streams)*BlockTokens {
 		t.Errorf("%d positions were promised, %d are used", promised, used)
 	}
 	if m.Cached(0) != 0 || m.Cached(streams-1) != 256 {
@@ -160,7 +159,7 @@ func TestPausedTextGetsTheSameVector(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := vector(alone, 2)
-	m := New(w, Options{Threads: 1, KVTokens: 6 * kv.BlockTokens, PrefillChunk: 1})
+	m := New(w, Options{Threads: 1, KVTokens: 6 * BlockTokens, PrefillChunk: 1})
 	if err := m.Join(1, endless(1, 350)); err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +192,7 @@ func TestStreamsShareTooLittleMemory(t *testing.T) {
 			short = append(short, g)
 		}
 	}
-	m := New(tinyWeights(t), Options{KVTokens: 16 * kv.BlockTokens, Threads: 2})
+	m := New(tinyWeights(t), Options{KVTokens: 16 * BlockTokens, Threads: 2})
 	loop := batch.New(m, batch.Options{})
 	ctx, cancel := context.WithCancel(context.Background())
 	var run, streams sync.WaitGroup

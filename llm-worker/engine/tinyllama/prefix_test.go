@@ -10,7 +10,6 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/tier"
 	"github.com/whence-dev/whence/llm-worker/batch"
-	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
 	"github.com/whence-dev/whence/llm-worker/kvevents"
 )
 
@@ -44,7 +43,7 @@ func TestCachedPrefixesChangeNoToken(t *testing.T) {
 				t.Parallel()
 				r := rand.New(rand.NewPCG(7, uint64(room)))
 				alone := New(weights, Options{Threads: 1, NoPrefixCache: true})
-				m := New(weights, Options{Threads: 2, KVTokens: room * kv.BlockTokens})
+				m := New(weights, Options{Threads: 2, KVTokens: room * BlockTokens})
 				cached := 0
 				for round := range tier.Of(4, 6) {
 					var batches []*workerv1.TokenRequest
@@ -129,9 +128,9 @@ func TestNextTurnReadsOnlyNewTokens(t *testing.T) {
 }
 
 func TestLeastRecentlyUsedPrefixIsEvictedFirst(t *testing.T) {
-	m := New(tinyWeights(t), Options{Threads: 1, KVTokens: 6 * kv.BlockTokens})
+	m := New(tinyWeights(t), Options{Threads: 1, KVTokens: 6 * BlockTokens})
 	prompt := func(first uint32) *workerv1.TokenRequest {
-		req := endless(2*kv.BlockTokens, 1)
+		req := endless(2*BlockTokens, 1)
 		req.Prompt[0] = first
 		return req
 	}
@@ -151,7 +150,7 @@ func TestLeastRecentlyUsedPrefixIsEvictedFirst(t *testing.T) {
 		generate(t, m, uint64(10+first), prompt(10+first))
 	}
 	// Each request has room for three blocks, so at most three blocks of others remain.
-	if a, b := cached(11), cached(1); a != 2*kv.BlockTokens-1 || b != 0 {
+	if a, b := cached(11), cached(1); a != 2*BlockTokens-1 || b != 0 {
 		t.Errorf("of the newest %d tokens are cached, of the oldest %d", a, b)
 	}
 	if made, _ := m.pool.Made(); made != 6 {
@@ -180,7 +179,7 @@ func FuzzPrefixes(f *testing.F) {
 	weights := newRandomModel(5, map[string]any{"max_position_embeddings": 600, "num_hidden_layers": 1}).load(f)
 	f.Fuzz(func(t *testing.T, data []byte, room uint8) {
 		held := new(kvevents.Hub)
-		m := New(weights, Options{Threads: 1, KVTokens: int(room%16+4) * kv.BlockTokens, Held: held})
+		m := New(weights, Options{Threads: 1, KVTokens: int(room%16+4) * BlockTokens, Held: held})
 		live := map[uint64]bool{}
 		follower := follow(held)
 		defer follower.Close()

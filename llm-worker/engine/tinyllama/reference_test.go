@@ -12,12 +12,11 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 
 	"github.com/whence-dev/whence/internal/tier"
-	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/modelconfig"
 )
 
 // reference is the textbook forward pass: in float64, one position after another, sharing only the
 // config with the engine. It returns the logits after the last of ids.
-func (m *randomModel) reference(c *modelconfig.Config, frequency func(pair int) float64, ids []uint32) []float64 {
+func (m *randomModel) reference(c *modelConfig, frequency func(pair int) float64, ids []uint32) []float64 {
 	type vectors = [][]float64
 	keys, values := make([]vectors, c.Layers), make([]vectors, c.Layers)
 	var x []float64
@@ -102,7 +101,7 @@ func (m *randomModel) times(name string, x []float64) []float64 {
 	return out
 }
 
-func (m *randomModel) norm(name string, x []float64, c *modelconfig.Config) []float64 {
+func (m *randomModel) norm(name string, x []float64, c *modelConfig) []float64 {
 	sum, out := 0.0, m.row(name, 0, len(x))
 	for _, v := range x {
 		sum += v * v
@@ -114,7 +113,7 @@ func (m *randomModel) norm(name string, x []float64, c *modelconfig.Config) []fl
 }
 
 // normHeads normalizes each head in place, if the model has a norm of this name.
-func (m *randomModel) normHeads(name string, heads []float64, c *modelconfig.Config) {
+func (m *randomModel) normHeads(name string, heads []float64, c *modelConfig) {
 	if _, ok := m.tensors[name]; !ok {
 		return
 	}

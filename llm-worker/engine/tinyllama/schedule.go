@@ -3,8 +3,6 @@ package tinyllama
 import (
 	"fmt"
 	"slices"
-
-	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
 )
 
 // schedule fills m.jobs, and takes the blocks that the jobs need. Paused sequences get no job.
@@ -44,14 +42,14 @@ func (m *Model) adopt(s *sequence) {
 	if m.private(s) {
 		return
 	}
-	for s.read == s.memory.Shared()*kv.BlockTokens && s.read+kv.BlockTokens < s.length() {
-		m.part = s.appendTokens(m.part[:0], s.read, s.read+kv.BlockTokens)
+	for s.read == s.memory.Shared()*BlockTokens && s.read+BlockTokens < s.length() {
+		m.part = s.appendTokens(m.part[:0], s.read, s.read+BlockTokens)
 		if !m.pool.Adopt(s.memory, m.part) {
 			return
 		}
-		s.read += kv.BlockTokens
+		s.read += BlockTokens
 		if !s.resumed {
-			s.cached += kv.BlockTokens
+			s.cached += BlockTokens
 		}
 	}
 }
@@ -61,8 +59,8 @@ func (m *Model) share(s *sequence) {
 	if m.private(s) {
 		return
 	}
-	for first := s.memory.Shared() * kv.BlockTokens; first+kv.BlockTokens <= s.read; first += kv.BlockTokens {
-		m.part = s.appendTokens(m.part[:0], first, first+kv.BlockTokens)
+	for first := s.memory.Shared() * BlockTokens; first+BlockTokens <= s.read; first += BlockTokens {
+		m.part = s.appendTokens(m.part[:0], first, first+BlockTokens)
 		m.pool.Share(s.memory, m.part)
 	}
 }

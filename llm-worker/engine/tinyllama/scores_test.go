@@ -7,7 +7,6 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
-	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
 )
 
 // TestScoresOfAPromptAreThoseOfItsPrefixes: the token after each prefix has the bits that it has as the
@@ -28,7 +27,7 @@ func TestScoresOfAPromptAreThoseOfItsPrefixes(t *testing.T) {
 	for name, opts := range map[string]Options{
 		"alone":     {Threads: 2, PrefillChunk: 7},
 		"in chunks": {Threads: 2, PrefillChunk: 130},
-		"paused":    {Threads: 2, KVTokens: 14 * kv.BlockTokens},
+		"paused":    {Threads: 2, KVTokens: 14 * BlockTokens},
 	} {
 		m := New(weights, opts)
 		generate(t, m, 1, request(prompt, 2)) // the cache knows the prompt

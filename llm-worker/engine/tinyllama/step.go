@@ -8,7 +8,6 @@ import (
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
-	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
 	"github.com/whence-dev/whence/llm-worker/sample"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -19,9 +18,9 @@ type sequence struct {
 	prompt []uint32 // all tokens at the time it joined, including an answer that another worker began
 	order  uint64   // of joining
 
-	memory   *kv.Memory // nil while the sequence is paused
-	cached   int        // tokens of prompt that other sequences had read
-	resumed  bool       // whether it has been paused
+	memory   *blockTable // nil while the sequence is paused
+	cached   int         // tokens of prompt that other sequences had read
+	resumed  bool        // whether it has been paused
 	sampler  *sample.Sampler
 	scored   *scores   // of the prompt; nil for most sequences
 	sum      []float64 // sum of the last hidden states of a text to embed; nil for other sequences

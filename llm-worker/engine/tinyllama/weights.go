@@ -6,14 +6,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/checkpoint"
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/matrix"
-	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/modelconfig"
 )
 
 // Weights hold the weights of a model and its config. They are immutable, and Models may share them.
 type Weights struct {
-	config *modelconfig.Config
+	config *modelConfig
 	eos    []uint32
 
 	embedding *matrix.Matrix // vocab × hidden
@@ -63,12 +61,12 @@ func load(fsys fs.FS, opts LoadOptions) (*Weights, error) {
 	if opts.Format != "" && !slices.Contains(Formats, opts.Format) {
 		return nil, fmt.Errorf("weights cannot be kept as %q, only as %s", opts.Format, strings.Join(Formats, ", "))
 	}
-	c, err := modelconfig.Read(fsys)
+	c, err := readConfig(fsys)
 	if err != nil {
 		return nil, err
 	}
 	w := &Weights{config: c, layers: make([]layer, c.Layers)}
-	if w.eos, err = modelconfig.ReadEOS(fsys, c); err != nil {
+	if w.eos, err = readEOS(fsys, c); err != nil {
 		return nil, err
 	}
 	if err := w.plan().Load(fsys, opts.Format, opts.Progress); err != nil {
@@ -81,8 +79,8 @@ func load(fsys fs.FS, opts LoadOptions) (*Weights, error) {
 }
 
 // plan lists the tensors that the model consists of.
-func (w *Weights) plan() *checkpoint.Plan {
-	c, p := w.config, checkpoint.New()
+func (w *Weights) plan() *loadPlan {
+	c, p := w.config, newLoadPlan()
 	q, kv := c.QueryDim(), c.KVDim()
 	p.Matrix(&w.embedding, "model.embed_tokens.weight", c.Vocab, c.Hidden)
 	for i := range w.layers {
@@ -117,7 +115,7 @@ func (w *Weights) plan() *checkpoint.Plan {
 }
 
 // planLinear plans rows of a matrix, and of its bias.
-func planLinear(p *checkpoint.Plan, l *linear, bias bool, name string, out, in int) {
+func planLinear(p *loadPlan, l *linear, bias bool, name string, out, in int) {
 	p.Matrix(&l.w, name+".weight", out, in)
 	if bias {
 		p.Vector(&l.b, name+".bias", out)

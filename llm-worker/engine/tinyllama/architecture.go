@@ -1,4 +1,4 @@
-package modelconfig
+package tinyllama
 
 import (
 	"encoding/json"

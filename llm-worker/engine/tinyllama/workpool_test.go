@@ -1,4 +1,4 @@
-package workpool
+package tinyllama
 
 import (
 	"fmt"
@@ -7,18 +7,14 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/whence-dev/whence/internal/polltest"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // All units run exactly once, in ranges of whole grains, before Run returns.
 func TestEveryUnitRunsOnce(t *testing.T) {
 	for _, workers := range []int{0, 1, 2, 7} {
 		t.Run(fmt.Sprint(workers), func(t *testing.T) {
-			p := New(workers)
+			p := newWorkPool(workers)
 			for step := range 30 {
 				p.Begin(1 + step%8)
 				for n := range 60 {
@@ -50,7 +46,7 @@ func TestEveryUnitRunsOnce(t *testing.T) {
 
 // Workers that have waited for long enough to park are woken for the next part, and for the end.
 func TestParkedWorkersWake(t *testing.T) {
-	p := New(3)
+	p := newWorkPool(3)
 	p.Begin(3)
 	parked := func() bool { return p.parked.Load() == 2 }
 	polltest.Eventually(t, "the workers have parked", parked)
@@ -65,14 +61,14 @@ func TestParkedWorkersWake(t *testing.T) {
 }
 
 func TestPanicReachesTheCaller(t *testing.T) {
-	p := New(4)
+	p := newWorkPool(4)
 	p.Begin(4)
 	defer p.End()
 	for range 50 {
 		var ran atomic.Int32
 		func() {
 			defer func() {
-				failure, ok := recover().(*Panic)
+				failure, ok := recover().(*workPanic)
 				if !ok || failure.Value != "bad" || !strings.Contains(string(failure.Stack), "TestPanicReachesTheCaller") {
 					t.Errorf("recovered %+v", failure)
 				}
@@ -93,7 +89,7 @@ func TestPanicReachesTheCaller(t *testing.T) {
 }
 
 func BenchmarkRun(b *testing.B) {
-	p := New(2)
+	p := newWorkPool(2)
 	p.Begin(2)
 	defer p.End()
 	for b.Loop() {

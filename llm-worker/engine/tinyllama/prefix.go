@@ -1,4 +1,4 @@
-package kv
+package tinyllama
 
 import (
 	"container/list"
@@ -13,35 +13,35 @@ import (
 // departs. That changes no bit of its answer: the keys and values of a position depend only on the
 // tokens up to that position.
 //
-// Blocks that no sequence holds can be evicted at any time. The pool evicts them when it has no
+// blockCount that no sequence holds can be evicted at any time. The pool evicts them when it has no
 // free block, least recently used first.
 type prefixes struct {
-	root node      // has no block
-	idle list.List // of the *nodes without holders, next to evict in front
+	root prefixNode // has no block
+	idle list.List  // of the *nodes without holders, next to evict in front
 
 	positions       int      // of all nodes
 	removed, stored []uint64 // names of whole blocks, since the last call of changes
 }
 
-// A node is a block of a prefix, and the blocks that followed it.
-type node struct {
+// A prefixNode is a block of a prefix, and the blocks that followed it.
+type prefixNode struct {
 	name     uint64   // as in pkg/kvblock; 0 if the block is not whole
 	tokens   []uint32 // one per position of block; fewer than BlockTokens if the block is not whole
-	block    Block    // read-only
-	parent   *node
-	children []*node // no two begin with the same BlockTokens tokens; only whole blocks have some
-	holders  int     // sequences that read it; each of them also holds all parents
+	block    kvBlock  // read-only
+	parent   *prefixNode
+	children []*prefixNode // no two begin with the same BlockTokens tokens; only whole blocks have some
+	holders  int           // sequences that read it; each of them also holds all parents
 	idle     *list.Element
 }
 
 // find returns the nodes that hold whole blocks of tokens, and the node that holds the next n
 // tokens, or nil.
-func (p *prefixes) find(tokens []uint32) (whole []*node, part *node, n int) {
+func (p *prefixes) find(tokens []uint32) (whole []*prefixNode, part *prefixNode, n int) {
 	at := &p.root
 	for {
 		part, n = nil, 0
 		for _, c := range at.children {
-			if k := common(c.tokens, tokens); k > n {
+			if k := commonLength(c.tokens, tokens); k > n {
 				part, n = c, k
 			}
 		}
@@ -53,7 +53,7 @@ func (p *prefixes) find(tokens []uint32) (whole []*node, part *node, n int) {
 }
 
 // common returns the length of the common prefix of a and b.
-func common(a, b []uint32) int {
+func commonLength(a, b []uint32) int {
 	n := 0
 	for n < min(len(a), len(b)) && a[n] == b[n] {
 		n++
@@ -63,12 +63,12 @@ func common(a, b []uint32) int {
 
 // child returns the node below at, or below the root if at is nil, whose block begins with tokens,
 // or nil.
-func (p *prefixes) child(at *node, tokens []uint32) *node {
+func (p *prefixes) child(at *prefixNode, tokens []uint32) *prefixNode {
 	if at == nil {
 		at = &p.root
 	}
 	for _, c := range at.children {
-		if common(c.tokens, tokens) == len(tokens) {
+		if commonLength(c.tokens, tokens) == len(tokens) {
 			return c
 		}
 	}
@@ -76,7 +76,7 @@ func (p *prefixes) child(at *node, tokens []uint32) *node {
 }
 
 // hold protects n from eviction.
-func (p *prefixes) hold(n *node) {
+func (p *prefixes) hold(n *prefixNode) {
 	n.holders++
 	if n.idle != nil {
 		p.idle.Remove(n.idle)
@@ -85,21 +85,21 @@ func (p *prefixes) hold(n *node) {
 }
 
 // release undoes hold.
-func (p *prefixes) release(n *node) {
+func (p *prefixes) release(n *prefixNode) {
 	n.holders--
 	p.touch(n)
 }
 
 // releaseAll releases a path, its last node first, so that a parent never comes before its children
 // in the order of eviction: an evicted node has no children.
-func (p *prefixes) releaseAll(path []*node) {
+func (p *prefixes) releaseAll(path []*prefixNode) {
 	for _, n := range slices.Backward(path) {
 		p.release(n)
 	}
 }
 
 // touch moves n to the end of the order of eviction.
-func (p *prefixes) touch(n *node) {
+func (p *prefixes) touch(n *prefixNode) {
 	switch {
 	case n.holders > 0:
 	case n.idle == nil:
@@ -112,19 +112,19 @@ func (p *prefixes) touch(n *node) {
 // add caches a block that holds tokens, below at, or below the root if at is nil. It returns the
 // node that holds tokens, whose block may be another sequence's, and the blocks that are not
 // needed. The caller holds or touches the node.
-func (p *prefixes) add(at *node, tokens []uint32, b Block) (n *node, spare []Block) {
+func (p *prefixes) add(at *prefixNode, tokens []uint32, b kvBlock) (n *prefixNode, spare []kvBlock) {
 	if same := p.child(at, tokens); same != nil {
-		return same, []Block{b}
+		return same, []kvBlock{b}
 	}
 	if at == nil {
 		at = &p.root
 	}
 	for _, c := range slices.Clone(at.children) { // blocks of beginnings of tokens are of no more use
-		if c.holders == 0 && common(c.tokens, tokens) == len(c.tokens) {
+		if c.holders == 0 && commonLength(c.tokens, tokens) == len(c.tokens) {
 			spare = append(spare, p.drop(c))
 		}
 	}
-	n = &node{tokens: slices.Clone(tokens), block: b, parent: at}
+	n = &prefixNode{tokens: slices.Clone(tokens), block: b, parent: at}
 	if len(tokens) == BlockTokens {
 		n.name = kvblock.Next(at.name, tokens)
 		p.stored = append(p.stored, n.name)
@@ -135,19 +135,19 @@ func (p *prefixes) add(at *node, tokens []uint32, b Block) (n *node, spare []Blo
 }
 
 // evict drops the least recently used node and returns its block.
-func (p *prefixes) evict() Block {
+func (p *prefixes) evict() kvBlock {
 	front := p.idle.Front()
 	if front == nil {
 		panic("kv: a block is taken without room")
 	}
-	return p.drop(front.Value.(*node)) //nolint:forcetypeassert // nothing else is in the list
+	return p.drop(front.Value.(*prefixNode)) //nolint:forcetypeassert // nothing else is in the list
 }
 
 // drop removes a node that has no children and no holders.
-func (p *prefixes) drop(n *node) Block {
+func (p *prefixes) drop(n *prefixNode) kvBlock {
 	p.idle.Remove(n.idle)
 	p.positions -= len(n.tokens)
-	n.parent.children = slices.DeleteFunc(n.parent.children, func(c *node) bool { return c == n })
+	n.parent.children = slices.DeleteFunc(n.parent.children, func(c *prefixNode) bool { return c == n })
 	if n.name != 0 {
 		if i := slices.Index(p.stored, n.name); i >= 0 {
 			p.stored = slices.Delete(p.stored, i, i+1)

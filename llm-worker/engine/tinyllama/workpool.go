@@ -1,10 +1,4 @@
-// Package workpool splits the parts of a step over a bounded number of goroutines.
-//
-// Begin starts the goroutines of a step, and the returned function ends them and waits for them: none
-// outlives the step. In between, the caller of Begin calls Run, once for each part of the step, and
-// takes part in the work. A goroutine that the system does not schedule claims no work, so it delays
-// no part.
-package workpool
+package tinyllama
 
 import (
 	"runtime"
@@ -13,8 +7,13 @@ import (
 	"sync/atomic"
 )
 
-// A Pool belongs to one goroutine, which calls all of its methods.
-type Pool struct {
+// A workPool splits the parts of a step over a bounded number of goroutines. It belongs to one
+// goroutine, which calls all of its methods.
+//
+// Begin starts the goroutines of a step, and End ends them and waits for them: none outlives the
+// step. In between, the caller of Begin calls Run, once for each part of the step, and takes part
+// in the work. A goroutine that the system does not schedule claims no work, so it delays no part.
+type workPool struct {
 	workers int // at most, including the caller
 	live    int // in the current step, including the caller
 	group   sync.WaitGroup
@@ -27,18 +26,18 @@ type Pool struct {
 	changed sync.Cond // its lock is mu
 }
 
-// New returns a pool of a number of workers, including the caller of Run.
-func New(workers int) *Pool {
-	p := &Pool{workers: max(1, workers), live: 1}
+// newWorkPool returns a pool of a number of workers, including the caller of Run.
+func newWorkPool(workers int) *workPool {
+	p := &workPool{workers: max(1, workers), live: 1}
 	p.changed.L = &p.mu
 	return p
 }
 
 // Workers returns the maximum number of workers.
-func (p *Pool) Workers() int { return p.workers }
+func (p *workPool) Workers() int { return p.workers }
 
 // Begin starts a step with at most a number of workers.
-func (p *Pool) Begin(workers int) {
+func (p *workPool) Begin(workers int) {
 	p.live = max(1, min(workers, p.workers))
 	p.task.Store(nil)
 	for worker := 1; worker < p.live; worker++ {
@@ -47,7 +46,7 @@ func (p *Pool) Begin(workers int) {
 }
 
 // End ends the step that Begin has started.
-func (p *Pool) End() {
+func (p *workPool) End() {
 	if p.live > 1 {
 		p.publish(&task{end: true})
 		p.group.Wait()
@@ -55,14 +54,14 @@ func (p *Pool) End() {
 	p.live = 1
 }
 
-// A Part computes the units first to last of a task. worker is below Workers, and no two goroutines
-// have the same one at a time.
-type Part func(worker, first, last int)
+// A taskPart computes the units first to last of a task. worker is below Workers, and no two
+// goroutines have the same one at a time.
+type taskPart func(worker, first, last int)
 
 // Run calls part for all of n units, in ranges whose bounds are multiples of grain, except for n
 // itself. It returns when all are done. If a part panics, the others still run, and then Run
 // panics with a *Panic, or with the value itself if it ran alone.
-func (p *Pool) Run(n, grain int, part Part) {
+func (p *workPool) Run(n, grain int, part taskPart) {
 	if p.live == 1 || n <= grain {
 		if n > 0 {
 			part(0, 0, n)
@@ -82,7 +81,7 @@ func (p *Pool) Run(n, grain int, part Part) {
 	}
 }
 
-func (p *Pool) publish(t *task) {
+func (p *workPool) publish(t *task) {
 	p.task.Store(t)
 	if p.parked.Load() > 0 {
 		p.mu.Lock()
@@ -92,7 +91,7 @@ func (p *Pool) publish(t *task) {
 }
 
 // help works until the step ends.
-func (p *Pool) help(worker int) {
+func (p *workPool) help(worker int) {
 	var last *task
 	for {
 		t := p.next(last)
@@ -105,7 +104,7 @@ func (p *Pool) help(worker int) {
 }
 
 // next returns the task after the last one. It may skip tasks, which others have done then.
-func (p *Pool) next(last *task) *task {
+func (p *workPool) next(last *task) *task {
 	for spins := range maxSpins {
 		if t := p.task.Load(); t != last && t != nil {
 			return t
@@ -137,13 +136,13 @@ func pause(spins int) {
 // A task is one Run.
 type task struct {
 	// Static.
-	part    Part
+	part    taskPart
 	n, step int64
 	end     bool // of the step; there is nothing to do
 
 	claimed atomic.Int64 // units, possibly more than n
 	done    atomic.Int64 // units
-	failure atomic.Pointer[Panic]
+	failure atomic.Pointer[workPanic]
 }
 
 // work claims and does ranges until there are none left.
@@ -161,15 +160,15 @@ func (t *task) work(worker int) {
 func (t *task) do(worker int, first, last int64) {
 	defer func() {
 		if v := recover(); v != nil {
-			t.failure.CompareAndSwap(nil, &Panic{Value: v, Stack: debug.Stack()})
+			t.failure.CompareAndSwap(nil, &workPanic{Value: v, Stack: debug.Stack()})
 		}
 		t.done.Add(last - first)
 	}()
 	t.part(worker, int(first), int(last))
 }
 
-// A Panic is the panic of a part.
-type Panic struct {
+// A workPanic is the panic of a part.
+type workPanic struct {
 	Value any
 	Stack []byte // of the goroutine that panicked
 }

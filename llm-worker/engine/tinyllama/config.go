@@ -1,6 +1,4 @@
-// Package modelconfig reads the config.json of a Hugging Face directory: the sizes of a model, and what
-// sets its architecture apart. It refuses, by name, whatever would silently give wrong answers.
-package modelconfig
+package tinyllama
 
 import (
 	"bytes"
@@ -12,11 +10,12 @@ import (
 	"slices"
 
 	"github.com/whence-dev/whence/internal/modelfile"
-	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
 )
 
-// Config is the checked part of config.json that the forward pass needs.
-type Config struct {
+// modelConfig is the checked part of config.json that the forward pass needs: the sizes of a model,
+// and what sets its architecture apart. readConfig refuses, by name, whatever would silently give
+// wrong answers.
+type modelConfig struct {
 	Hidden      int
 	FeedForward int
 	Layers      int
@@ -37,14 +36,14 @@ type Config struct {
 }
 
 // QueryDim returns the length of the queries of all heads.
-func (c *Config) QueryDim() int { return c.Heads * c.HeadDim }
+func (c *modelConfig) QueryDim() int { return c.Heads * c.HeadDim }
 
 // KVDim returns the length of the keys of all heads, or of the values.
-func (c *Config) KVDim() int { return c.KVHeads * c.HeadDim }
+func (c *modelConfig) KVDim() int { return c.KVHeads * c.HeadDim }
 
 // Layout returns the shape of the keys and values of a position.
-func (c *Config) Layout() kv.Layout {
-	return kv.Layout{Layers: c.Layers, Heads: c.KVHeads, Dim: c.HeadDim}
+func (c *modelConfig) Layout() kvLayout {
+	return kvLayout{Layers: c.Layers, Heads: c.KVHeads, Dim: c.HeadDim}
 }
 
 // configJSON has pointers for the fields whose Hugging Face default is not the zero value.
@@ -88,8 +87,8 @@ func (ids *tokenIDs) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, &(*ids)[0])
 }
 
-// Read reads config.json.
-func Read(fsys fs.FS) (*Config, error) {
+// readConfig reads config.json.
+func readConfig(fsys fs.FS) (*modelConfig, error) {
 	const name = "config.json"
 	b, err := modelfile.Read(fsys, name, modelfile.MaxOther)
 	if err != nil {
@@ -106,7 +105,7 @@ func Read(fsys fs.FS) (*Config, error) {
 	return c, nil
 }
 
-func (j *configJSON) check() (*Config, error) {
+func (j *configJSON) check() (*modelConfig, error) {
 	a, err := j.architecture()
 	if err != nil {
 		return nil, err
@@ -117,7 +116,7 @@ func (j *configJSON) check() (*Config, error) {
 	if a.kvHeads && j.KVHeads == nil {
 		return nil, errors.New("num_key_value_heads is missing")
 	}
-	c := &Config{
+	c := &modelConfig{
 		Hidden: j.Hidden, FeedForward: j.FeedForward, Layers: j.Layers, Heads: j.Heads, Vocab: j.Vocab,
 		KVHeads: or(j.KVHeads, j.Heads), Context: or(j.Context, 2048), NormEpsilon: float32(or(j.NormEpsilon, a.epsilon)),
 		Tied: j.Tied, InputBias: a.inputBias || a.attentionBias && j.AttentionBias, OutputBias: a.attentionBias && j.AttentionBias,
@@ -146,7 +145,7 @@ func (j *configJSON) check() (*Config, error) {
 }
 
 // checkShape checks the dimensions.
-func (c *Config) checkShape() error {
+func (c *modelConfig) checkShape() error {
 	// The limits are far above any real model. They prevent overflow of every product of two
 	// numbers, and keep allocations small until the weights have been checked.
 	for _, d := range []struct {
@@ -191,9 +190,9 @@ func (j *configJSON) supported() error {
 	return nil
 }
 
-// ReadEOS returns the tokens that end an answer, sorted: those of generation_config.json, otherwise
+// readEOS returns the tokens that end an answer, sorted: those of generation_config.json, otherwise
 // those of config.json.
-func ReadEOS(fsys fs.FS, c *Config) ([]uint32, error) {
+func readEOS(fsys fs.FS, c *modelConfig) ([]uint32, error) {
 	const name = "generation_config.json"
 	ids := c.eos
 	b, err := modelfile.Read(fsys, name, modelfile.MaxOther)
@@ -230,7 +229,7 @@ func or[T any](p *T, otherwise T) T {
 func positive(v float64) bool { return v > 0 && v <= math.MaxFloat64 }
 
 // Multiplications returns the approximate number of multiplications per token.
-func (c *Config) Multiplications() int {
+func (c *modelConfig) Multiplications() int {
 	attention := c.Hidden * (2*c.QueryDim() + 2*c.KVDim())
 	return c.Layers*(attention+3*c.Hidden*c.FeedForward) + c.Vocab*c.Hidden
 }

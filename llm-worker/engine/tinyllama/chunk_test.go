@@ -1,4 +1,4 @@
-package pace
+package tinyllama
 
 import (
 	"testing"
@@ -20,7 +20,7 @@ func TestChunksKeepStepsWithinABound(t *testing.T) {
 		"clock stands":      {1, 0, 512, 512},
 		"no answers so far": {time.Millisecond, 0, 100, 16},
 	} {
-		p := Pace{Token: c.token, Step: c.step}
+		p := stepPace{Token: c.token, Step: c.step}
 		if alone, answering := p.Chunk(false), p.Chunk(true); alone != c.alone || answering != c.answering {
 			t.Errorf("%s: chunks of %d and %d, want %d and %d", name, alone, answering, c.alone, c.answering)
 		}
@@ -36,7 +36,7 @@ func TestStepsEndWithinTheGraceOfAStop(t *testing.T) {
 }
 
 func TestPaceFollowsTheSteps(t *testing.T) {
-	var p Pace
+	var p stepPace
 	p.Record(1, 0, 10*time.Millisecond)
 	p.Record(9, 1, time.Hour) // says little about large chunks
 	if p.Step != 10*time.Millisecond || p.Token != 0 {

@@ -1,9 +1,4 @@
-// Package checkpoint reads the tensors of a Hugging Face directory into vectors and matrices in
-// memory.
-//
-// A model plans which tensors it needs, and where each goes. Load refuses a directory that lacks one of
-// them, or has one of another shape, before it allocates anything large.
-package checkpoint
+package tinyllama
 
 import (
 	"errors"
@@ -17,10 +12,11 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/safetensors"
 )
 
-// A Plan assigns a destination to each tensor. Several tensors may go into one matrix or one vector,
-// one after another.
-type Plan struct {
-	parts    map[string]part
+// A loadPlan assigns a destination to each tensor of a Hugging Face directory. Load refuses a
+// directory that lacks one of them, or has one of another shape, before it allocates anything
+// large. Several tensors may go into one matrix or one vector, one after another.
+type loadPlan struct {
+	parts    map[string]planPart
 	vectors  map[*[]float32]int // lengths
 	matrices map[**matrix.Matrix]*matrixPlan
 	bytes    int64 // of the tensors in the files; set by check
@@ -32,40 +28,40 @@ type matrixPlan struct {
 	bf16          bool // all of its tensors are BF16
 }
 
-// A part is the destination of a tensor: a vector, or a matrix.
-type part struct {
+// A planPart is the destination of a tensor: a vector, or a matrix.
+type planPart struct {
 	shape  []int
 	vector *[]float32
 	matrix **matrix.Matrix
 	offset int // in the vector, or the first row
 }
 
-// New returns a plan without tensors.
-func New() *Plan {
-	return &Plan{parts: map[string]part{}, vectors: map[*[]float32]int{}, matrices: map[**matrix.Matrix]*matrixPlan{}}
+// newLoadPlan returns a plan without tensors.
+func newLoadPlan() *loadPlan {
+	return &loadPlan{parts: map[string]planPart{}, vectors: map[*[]float32]int{}, matrices: map[**matrix.Matrix]*matrixPlan{}}
 }
 
 // Vector plans a tensor for a vector, after those that are planned for it.
-func (p *Plan) Vector(into *[]float32, name string, length int) {
-	p.parts[name] = part{shape: []int{length}, vector: into, offset: p.vectors[into]}
+func (p *loadPlan) Vector(into *[]float32, name string, length int) {
+	p.parts[name] = planPart{shape: []int{length}, vector: into, offset: p.vectors[into]}
 	p.vectors[into] += length
 }
 
 // Matrix plans a tensor for rows of a matrix, after those that are planned for it.
-func (p *Plan) Matrix(into **matrix.Matrix, name string, rows, columns int) {
+func (p *loadPlan) Matrix(into **matrix.Matrix, name string, rows, columns int) {
 	m := p.matrices[into]
 	if m == nil {
 		m = &matrixPlan{columns: columns, bf16: true}
 		p.matrices[into] = m
 	}
-	p.parts[name] = part{shape: []int{rows, columns}, matrix: into, offset: m.rows}
+	p.parts[name] = planPart{shape: []int{rows, columns}, matrix: into, offset: m.rows}
 	m.rows += rows
 }
 
 // Load reads the planned tensors, and keeps matrices as "f32", "bf16" or "int8", or, with any other
 // format, as they are stored: BF16 as bf16, and all others as f32. It calls progress, unless it is nil,
 // with the bytes so far and in all.
-func (p *Plan) Load(fsys fs.FS, format string, progress func(done, total int64)) error {
+func (p *loadPlan) Load(fsys fs.FS, format string, progress func(done, total int64)) error {
 	shards, err := safetensors.FindShards(fsys)
 	if err != nil {
 		return err
@@ -78,12 +74,12 @@ func (p *Plan) Load(fsys fs.FS, format string, progress func(done, total int64))
 }
 
 // check returns an error if the shards lack a planned tensor, before anything large is allocated.
-func (p *Plan) check(fsys fs.FS, shards []safetensors.Shard) error {
+func (p *loadPlan) check(fsys fs.FS, shards []safetensors.Shard) error {
 	missing := make(map[string]bool, len(p.parts))
 	for name := range p.parts {
 		missing[name] = true
 	}
-	err := p.each(fsys, shards, func(t safetensors.Tensor, part part, _ io.Reader) error {
+	err := p.each(fsys, shards, func(t safetensors.Tensor, part planPart, _ io.Reader) error {
 		delete(missing, t.Name)
 		p.bytes += t.End - t.Begin
 		if part.matrix != nil && t.DType != "BF16" {
@@ -107,7 +103,7 @@ func (p *Plan) check(fsys fs.FS, shards []safetensors.Shard) error {
 }
 
 // allocate makes the vectors, and the matrices in a format.
-func (p *Plan) allocate(format string) {
+func (p *loadPlan) allocate(format string) {
 	for into, length := range p.vectors {
 		*into = make([]float32, length)
 	}
@@ -124,10 +120,10 @@ func (p *Plan) allocate(format string) {
 }
 
 // read fills what allocate has made.
-func (p *Plan) read(fsys fs.FS, shards []safetensors.Shard, progress func(done, total int64)) error {
+func (p *loadPlan) read(fsys fs.FS, shards []safetensors.Shard, progress func(done, total int64)) error {
 	var done int64
 	var values []float32
-	return p.each(fsys, shards, func(t safetensors.Tensor, part part, r io.Reader) error {
+	return p.each(fsys, shards, func(t safetensors.Tensor, part planPart, r io.Reader) error {
 		if part.vector != nil {
 			done += t.End - t.Begin
 			return t.ReadFloats(r, (*part.vector)[part.offset:part.offset+part.shape[0]])
@@ -157,7 +153,7 @@ func (p *Plan) read(fsys fs.FS, shards []safetensors.Shard, progress func(done, 
 
 // each calls visit for every planned tensor in the shards; visit may read its data from r. Other
 // tensors, such as the buffers that some exporters write, are skipped.
-func (p *Plan) each(fsys fs.FS, shards []safetensors.Shard, visit func(t safetensors.Tensor, part part, r io.Reader) error) error {
+func (p *loadPlan) each(fsys fs.FS, shards []safetensors.Shard, visit func(t safetensors.Tensor, part planPart, r io.Reader) error) error {
 	for _, s := range shards {
 		err := s.Each(fsys, func(t safetensors.Tensor, r io.Reader) error {
 			if part, ok := p.parts[t.Name]; ok {

@@ -1,10 +1,9 @@
-// Package pace bounds the prompt tokens of a model's step by the time that earlier steps took.
-package pace
+package tinyllama
 
 import "time"
 
-// A Pace has the average times of the latest steps.
-type Pace struct {
+// A stepPace bounds the prompt tokens of a step by the average times of the latest steps.
+type stepPace struct {
 	Token time.Duration // for each token, in steps that read prompts; 0 before the first
 	Step  time.Duration // for a step without prompts; 0 before the first
 }
@@ -27,7 +26,7 @@ const (
 )
 
 // Chunk returns the maximum number of prompt tokens of the next step.
-func (p *Pace) Chunk(answering bool) int {
+func (p *stepPace) Chunk(answering bool) int {
 	if p.Token <= 0 {
 		return firstChunk
 	}
@@ -39,7 +38,7 @@ func (p *Pace) Chunk(answering bool) int {
 }
 
 // Record notes the length of a step with this many tokens, of which some were of prompts.
-func (p *Pace) Record(tokens, prompt int, took time.Duration) {
+func (p *stepPace) Record(tokens, prompt int, took time.Duration) {
 	switch {
 	case prompt == 0:
 		p.Step = smooth(p.Step, took)
