@@ -6,7 +6,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/whence-dev/whence/llm-worker/guide/pattern"
-	"github.com/whence-dev/whence/llm-worker/guide/schema/number"
 )
 
 // bounded returns a function that reports whether a value is valid under the keywords of strings and
@@ -86,7 +85,7 @@ func (s schema) boundedNumber() (func(v float64) bool, error) {
 }
 
 // limits returns the bounds of the numbers of s; nil for none.
-func limits(s schema) (low, high *number.Limit, err error) {
+func limits(s schema) (low, high *numberLimit, err error) {
 	if low, err = tighter(s, "minimum", "exclusiveMinimum", func(a, b float64) bool { return a > b }); err != nil {
 		return nil, nil, err
 	}

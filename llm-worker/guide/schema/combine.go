@@ -8,7 +8,6 @@ import (
 	"strconv"
 
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
-	"github.com/whence-dev/whence/llm-worker/guide/schema/merge"
 )
 
 // combiners are the keywords that combine schemas, or stand for one.
@@ -32,7 +31,7 @@ func (s schema) combines() bool {
 
 // A gathering has all schemas that must hold under a schema.
 type gathering struct {
-	objects []merge.Object
+	objects []schemaObject
 	unions  []union
 	none    bool // no value is valid
 }
@@ -62,7 +61,7 @@ func (c *Compiler) combine(s schema) (*grammar.Symbol, error) {
 		return c.compile(schema{node: s.node, is: merged})
 	}
 	for _, other := range g.unions[1:] { // each branch of the first is merged with them in turn
-		rest = merge.All(rest, merge.Object{other.name: other.is[other.name]}.Raw())
+		rest = intersect(rest, schemaObject{other.name: other.is[other.name]}.Raw())
 	}
 	if err := c.take(s.node, len(rest)/mergedBytes); err != nil {
 		return nil, err
@@ -71,9 +70,9 @@ func (c *Compiler) combine(s schema) (*grammar.Symbol, error) {
 }
 
 // merged returns the schema that is equal to all objects, at the place n.
-func (g *gathering) merged(n node) (merge.Object, error) {
-	merged, err := merge.Objects(g.objects)
-	if conflict, ok := errors.AsType[*merge.Conflict](err); ok {
+func (g *gathering) merged(n node) (schemaObject, error) {
+	merged, err := intersectObjects(g.objects)
+	if conflict, ok := errors.AsType[*mergeConflict](err); ok {
 		return nil, n.wrong(conflict.Keyword, "%s", conflict.Problem)
 	} else if err != nil {
 		return nil, n.wrong("", "%v", err)
@@ -83,7 +82,7 @@ func (g *gathering) merged(n node) (merge.Object, error) {
 
 // gather adds the schemas that must hold under s.
 func (c *Compiler) gather(s schema, g *gathering) error {
-	own := merge.Object(maps.Clone(s.is))
+	own := schemaObject(maps.Clone(s.is))
 	if raw, ok := s.is["$ref"]; ok {
 		pointer, target, err := c.resolve(s.node, raw)
 		if err != nil {
@@ -154,7 +153,7 @@ func (c *Compiler) branches(u union, rest json.RawMessage) (*grammar.Symbol, err
 	}
 	one := grammar.Choice()
 	for i, raw := range list {
-		part, err := c.schema(u.below(merge.All(rest, raw), u.name, strconv.Itoa(i)))
+		part, err := c.schema(u.below(intersect(rest, raw), u.name, strconv.Itoa(i)))
 		if err != nil {
 			return nil, err
 		}

@@ -5,9 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
-
-	"github.com/whence-dev/whence/llm-worker/guide/schema/document"
-	"github.com/whence-dev/whence/llm-worker/guide/schema/merge"
 )
 
 // A variant over-approximates the values that are valid under a branch of oneOf.
@@ -77,7 +74,7 @@ func (c *Compiler) disjoint(s schema, list []json.RawMessage) ([]json.RawMessage
 	exclusive := slices.Clone(list)
 	for i, names := range excluded {
 		if len(names) > 0 {
-			exclusive[i] = merge.All(list[i], merge.Object{
+			exclusive[i] = intersect(list[i], schemaObject{
 				"type": json.RawMessage(`"object"`), "properties": propertiesOf(names, json.RawMessage("false")),
 			}.Raw())
 		}
@@ -264,7 +261,7 @@ func listedValues(s schema) (values map[string]bool, types kinds) {
 		}
 		values[string(text)] = true
 		for name, kind := range kindOf {
-			if document.Is(v, name) {
+			if isOfType(v, name) {
 				types |= kind
 			}
 		}

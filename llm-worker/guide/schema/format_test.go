@@ -11,7 +11,6 @@ import (
 
 	"github.com/whence-dev/whence/internal/tier"
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
-	"github.com/whence-dev/whence/llm-worker/guide/schema/format"
 )
 
 func TestFormatsAreExactWithinTheirLimits(t *testing.T) {
@@ -35,7 +34,7 @@ func TestFormatsAreExactWithinTheirLimits(t *testing.T) {
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		if one := regexp.MustCompile(format.Named(name).Expression); !one.MatchString("") {
+		if one := regexp.MustCompile(formatNamed(name).Expression); !one.MatchString("") {
 			texts.bad += " "
 		}
 		r := newReader(grammar.Measure(one))
@@ -54,7 +53,7 @@ func TestFormatsAreExactWithinTheirLimits(t *testing.T) {
 
 // TestDatesExist compares all dates of some years, real and not, with the calendar.
 func TestDatesExist(t *testing.T) {
-	date := regexp.MustCompile(format.Named("date").Expression)
+	date := regexp.MustCompile(formatNamed("date").Expression)
 	for _, year := range []string{"0000", "0004", "0100", "0400", "1900", "2000", "2023", "2024", "2100", "9996", "9999"} {
 		for month := range 14 {
 			for day := range 33 {

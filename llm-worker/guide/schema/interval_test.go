@@ -13,7 +13,6 @@ import (
 
 	"github.com/whence-dev/whence/internal/tier"
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
-	"github.com/whence-dev/whence/llm-worker/guide/schema/number"
 )
 
 // A reader follows texts through a symbol byte by byte, without a vocabulary.
@@ -129,10 +128,10 @@ func (s span) writable(text string) bool {
 			}
 		}
 	}
-	if s.places > 0 && !s.integer && (len(behind) > s.places || len(before) > number.MaxDigits-s.places) {
+	if s.places > 0 && !s.integer && (len(behind) > s.places || len(before) > maxDigits-s.places) {
 		return false
 	}
-	return form.MatchString(text) && len(before)+len(behind) <= number.MaxDigits
+	return form.MatchString(text) && len(before)+len(behind) <= maxDigits
 }
 
 func (s span) String() string { return fmt.Sprintf("%s, integer %t", s.schema().is, s.integer) }

@@ -1,7 +1,5 @@
 package schema
 
-import "github.com/whence-dev/whence/llm-worker/guide/schema/merge"
-
 // A Keyword is a keyword of JSON Schema that guides enforce.
 type Keyword struct {
 	Name string
@@ -47,7 +45,7 @@ var enforced = func() map[string]bool {
 	for _, k := range Keywords {
 		all[k.Name] = true
 	}
-	for _, own := range merge.Further {
+	for _, own := range further {
 		all[own] = true
 	}
 	return all

@@ -5,7 +5,6 @@ import (
 	"math/big"
 
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
-	"github.com/whence-dev/whence/llm-worker/guide/schema/number"
 )
 
 const (
@@ -18,7 +17,7 @@ const (
 
 // multiples returns the multiples of step within the bounds: all of them if they are few, or else
 // whole numbers by their remainders.
-func (c *Compiler) multiples(s schema, step *big.Rat, integer bool, low, high *number.Limit) (*grammar.Symbol, error) {
+func (c *Compiler) multiples(s schema, step *big.Rat, integer bool, low, high *numberLimit) (*grammar.Symbol, error) {
 	if integer {
 		step = new(big.Rat).SetInt(step.Num()) // the least whole multiple
 	}
@@ -36,7 +35,7 @@ func (c *Compiler) multiples(s schema, step *big.Rat, integer bool, low, high *n
 		return nil, s.wrong("multipleOf", "it is %s; without minimum and maximum only whole numbers up to %d and negative powers of ten are supported", step.RatString(), maxDivisor)
 	}
 	divisor := int(step.Num().Int64())
-	if err := c.take(s.node, numberParts+divisor*number.MaxDigits); err != nil {
+	if err := c.take(s.node, numberParts+divisor*maxDigits); err != nil {
 		return nil, err
 	}
 	one := grammar.Choice()
@@ -57,27 +56,27 @@ func (c *Compiler) multiples(s schema, step *big.Rat, integer bool, low, high *n
 }
 
 // mirrored returns the limit of the numbers with the other sign.
-func mirrored(l *number.Limit) *number.Limit {
+func mirrored(l *numberLimit) *numberLimit {
 	if l == nil {
 		return nil
 	}
-	return &number.Limit{Value: -l.Value, Open: l.Open}
+	return &numberLimit{Value: -l.Value, Open: l.Open}
 }
 
 // beyond adds to one the multiples of this sign beyond a limit, which is nil for all but 0: those up
 // to the next power of ten one by one, and those with more digits by their remainders. It returns false
 // if the former are too many.
-func beyond(one *grammar.Symbol, sign string, divisor int, step *big.Rat, from *number.Limit) bool {
+func beyond(one *grammar.Symbol, sign string, divisor int, step *big.Rat, from *numberLimit) bool {
 	digits := 1
 	if from != nil {
-		if from.Value >= math.Pow10(number.MaxDigits-1) {
+		if from.Value >= math.Pow10(maxDigits-1) {
 			return false
 		}
 		top := 1.0
-		for digits = 1; top <= from.Value && digits < number.MaxDigits; digits++ {
+		for digits = 1; top <= from.Value && digits < maxDigits; digits++ {
 			top *= 10
 		}
-		texts, ok := between(step, from, &number.Limit{Value: top, Open: true})
+		texts, ok := between(step, from, &numberLimit{Value: top, Open: true})
 		if !ok {
 			return false
 		}
@@ -118,7 +117,7 @@ func divisible(divisor, least int) *grammar.Symbol {
 		if p.remainder == 0 && p.digits >= least {
 			one.Or(grammar.Sequence())
 		}
-		if p.digits < number.MaxDigits {
+		if p.digits < maxDigits {
 			for d := range 10 {
 				if p.digits == 0 && d == 0 {
 					continue
@@ -133,12 +132,12 @@ func divisible(divisor, least int) *grammar.Symbol {
 
 // between returns the multiples of step between two limits as decimals. ok is false if there are too
 // many.
-func between(step *big.Rat, low, high *number.Limit) (texts []string, ok bool) {
+func between(step *big.Rat, low, high *numberLimit) (texts []string, ok bool) {
 	from, to := exact(low.Value), exact(high.Value)
 	n := new(big.Rat).Quo(from, step)
 	k := new(big.Int).Div(n.Num(), n.Denom()) // rounded down
 	places := 0
-	for at := new(big.Rat).Set(step); !at.IsInt() && places < number.MaxDigits; places++ {
+	for at := new(big.Rat).Set(step); !at.IsInt() && places < maxDigits; places++ {
 		at.Mul(at, big.NewRat(10, 1))
 	}
 	for ; ; k.Add(k, big.NewInt(1)) {

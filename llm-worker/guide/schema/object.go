@@ -7,8 +7,6 @@ import (
 
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
 	"github.com/whence-dev/whence/llm-worker/guide/pattern"
-	"github.com/whence-dev/whence/llm-worker/guide/schema/document"
-	"github.com/whence-dev/whence/llm-worker/guide/schema/merge"
 )
 
 // object matches an object. The properties that the schema names come first, in the schema's order;
@@ -49,7 +47,7 @@ func (c *Compiler) object(s schema) (*grammar.Symbol, error) {
 	}
 	key := text
 	if names, named := s.is["propertyNames"]; named {
-		if key, err = c.schema(s.below(merge.All(json.RawMessage(`{"type":"string"}`), names), "propertyNames")); err != nil {
+		if key, err = c.schema(s.below(intersect(json.RawMessage(`{"type":"string"}`), names), "propertyNames")); err != nil {
 			return nil, err
 		}
 	}
@@ -147,7 +145,7 @@ func (c *Compiler) enumerate(s schema, patterns []namePattern) (bool, error) {
 	for _, name := range names {
 		allowed[name] = true
 	}
-	known, err := document.Members(orEmpty(s.is["properties"]))
+	known, err := members(orEmpty(s.is["properties"]))
 	if err != nil {
 		return false, s.wrong("properties", "it must be an object: %v", err)
 	}
@@ -161,7 +159,7 @@ func (c *Compiler) enumerate(s schema, patterns []namePattern) (bool, error) {
 		if !allowed[name] {
 			continue
 		}
-		one := document.Member{Key: name, Value: s.others()}
+		one := member{Key: name, Value: s.others()}
 		if slices.ContainsFunc(patterns, func(by namePattern) bool { return by.match(name) }) {
 			one.Value = json.RawMessage("true") // their schemas come later
 		}
@@ -169,18 +167,18 @@ func (c *Compiler) enumerate(s schema, patterns []namePattern) (bool, error) {
 		delete(allowed, name)
 	}
 	delete(s.is, "propertyNames")
-	s.is["properties"], s.is["additionalProperties"] = document.Object(known), json.RawMessage("false")
+	s.is["properties"], s.is["additionalProperties"] = objectOf(known), json.RawMessage("false")
 	return true, nil
 }
 
 // others returns the schema of the properties that s does not name.
 func (s schema) others() json.RawMessage {
-	return merge.Object(s.is).Others()
+	return schemaObject(s.is).Others()
 }
 
 // A namePattern is a member of patternProperties.
 type namePattern struct {
-	document.Member
+	member
 	match func(name string) bool
 }
 
@@ -194,7 +192,7 @@ func (c *Compiler) namePatterns(s schema) (all []namePattern, err error) {
 	if !ok {
 		return nil, nil
 	}
-	list, err := document.Members(raw)
+	list, err := members(raw)
 	if err != nil {
 		return nil, s.wrong(keyword, "it must be an object: %v", err)
 	}
@@ -227,7 +225,7 @@ func (c *Compiler) matching(s schema, patterns []namePattern, properties []prope
 		for i, p := range patterns {
 			in := set&(1<<i) != 0
 			if names = append(names, pattern.Condition{Expression: p.Key, Not: !in}); in {
-				value = merge.All(value, p.Value)
+				value = intersect(value, p.Value)
 			}
 		}
 		if known != nil {
@@ -258,7 +256,7 @@ func (c *Compiler) matching(s schema, patterns []namePattern, properties []prope
 
 // A property is a property that a schema names.
 type property struct {
-	document.Member
+	member
 	where    string // the keyword that has its schema
 	required bool
 }
@@ -267,12 +265,12 @@ type property struct {
 // for their values.
 func (s schema) properties(patterns []namePattern) (all []property, err error) {
 	if raw, ok := s.is["properties"]; ok {
-		list, err := document.Members(raw)
+		list, err := members(raw)
 		if err != nil {
 			return nil, s.wrong("properties", "it must be an object: %v", err)
 		}
 		for _, m := range list {
-			all = append(all, property{Member: m, where: "properties"})
+			all = append(all, property{member: m, where: "properties"})
 		}
 	}
 	var required []string
@@ -291,18 +289,18 @@ func (s schema) properties(patterns []namePattern) (all []property, err error) {
 			all[at].required = true
 			continue
 		case slices.ContainsFunc(patterns, func(by namePattern) bool { return by.match(name) }):
-			all = append(all, property{document.Member{Key: name, Value: json.RawMessage("true")}, "patternProperties", true})
+			all = append(all, property{member{Key: name, Value: json.RawMessage("true")}, "patternProperties", true})
 		case string(others) == "false":
 			return nil, s.wrong("required", "it has the property %.64q, which additionalProperties does not allow", name)
 		default:
-			all = append(all, property{document.Member{Key: name, Value: others}, "additionalProperties", true})
+			all = append(all, property{member{Key: name, Value: others}, "additionalProperties", true})
 		}
 		index[name] = len(all) - 1
 	}
 	for i := range all {
 		for _, p := range patterns {
 			if p.match(all[i].Key) {
-				all[i].Value = merge.All(all[i].Value, p.Value)
+				all[i].Value = intersect(all[i].Value, p.Value)
 			}
 		}
 	}
@@ -330,7 +328,7 @@ func (c *Compiler) named(s schema, properties []property, others *grammar.Symbol
 		if err != nil {
 			return nil, err
 		}
-		key, err := document.Plain(p.Key)
+		key, err := plainJSON(p.Key)
 		if err != nil {
 			return nil, err
 		}

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
-	"github.com/whence-dev/whence/llm-worker/guide/schema/document"
 )
 
 // ref compiles a reference to another part of the document, which may contain the reference itself.
@@ -62,7 +61,7 @@ func (c *Compiler) at(pointer string) (json.RawMessage, bool) {
 		}
 		inside = map[string]json.RawMessage{}
 		var list []json.RawMessage
-		if all, err := document.Members(target); err == nil {
+		if all, err := members(target); err == nil {
 			for _, m := range all {
 				inside[m.Key] = m.Value
 			}

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/whence-dev/whence/internal/doctable"
-	"github.com/whence-dev/whence/llm-worker/guide/schema/format"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the tables into docs/reference/openai.md instead of comparing them")
@@ -33,7 +32,7 @@ func reference() string {
 		row(&b, k.Name, k.Limits)
 	}
 	b.WriteString("\n| `format` | limits |\n|---|---|\n")
-	for _, f := range format.All {
+	for _, f := range formats {
 		row(&b, f.Name, f.Limits)
 	}
 	b.WriteString("\nThese keywords affect validity and are refused, unless their value changes nothing, such as `\"not\": {}` (no value) and `\"nullable\": true` (null, too): `" + strings.Join(slices.Sorted(maps.Keys(assertions)), "`, `") + "`.\nAll other keywords are annotations.\n")

@@ -6,9 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-
-	"github.com/whence-dev/whence/llm-worker/guide/schema/document"
-	"github.com/whence-dev/whence/llm-worker/guide/schema/merge"
 )
 
 // assertions are keywords that affect validity, and that guides enforce only where they can be
@@ -72,16 +69,16 @@ func (s schema) lacking(value json.RawMessage) bool {
 	if !ok {
 		return false
 	}
-	if types := merge.Types(s.is["type"]); types != nil && !slices.Contains(types, "object") {
+	if types := typeNames(s.is["type"]); types != nil && !slices.Contains(types, "object") {
 		return false // no value is valid, which is hardly meant
 	}
-	own := merge.Object{}
+	own := schemaObject{}
 	for _, name := range []string{"properties", "additionalProperties", "patternProperties"} {
 		if raw, ok := s.is[name]; ok {
 			own[name] = raw
 		}
 	}
-	both, err := merge.Objects([]merge.Object{own, {"properties": propertiesOf(names, json.RawMessage("false"))}})
+	both, err := intersectObjects([]schemaObject{own, {"properties": propertiesOf(names, json.RawMessage("false"))}})
 	if err != nil {
 		return false
 	}
@@ -93,7 +90,7 @@ func (s schema) lacking(value json.RawMessage) bool {
 // requires returns the properties that a schema, or any branch of its anyOf, requires, if each requires
 // one property and nothing else.
 func requires(raw json.RawMessage, depth int) (names []string, ok bool) {
-	all, err := document.Members(raw)
+	all, err := members(raw)
 	if err != nil || depth > maxDepth {
 		return nil, false
 	}
@@ -123,16 +120,16 @@ func requires(raw json.RawMessage, depth int) (names []string, ok bool) {
 // propertiesOf returns the keyword properties that gives some names one schema.
 func propertiesOf(names []string, of json.RawMessage) json.RawMessage {
 	slices.Sort(names)
-	var all []document.Member
+	var all []member
 	for _, name := range slices.Compact(names) {
-		all = append(all, document.Member{Key: name, Value: of})
+		all = append(all, member{Key: name, Value: of})
 	}
-	return document.Object(all)
+	return objectOf(all)
 }
 
 // null adds null to the types of a schema, as OpenAPI's nullable does.
 func (s schema) null(value json.RawMessage) {
-	types := merge.Types(s.is["type"])
+	types := typeNames(s.is["type"])
 	if string(value) == "true" && len(types) > 0 && !slices.Contains(types, "null") {
 		if list, err := json.Marshal(append(types, "null")); err == nil { // always, for strings
 			s.is["type"] = list
@@ -169,7 +166,7 @@ func (s schema) without(name string, value json.RawMessage, asserted map[string]
 		return s.atLeast(value)
 	case "maxProperties":
 		n, err := strconv.Atoi(string(value))
-		all, wrong := document.Members(orEmpty(s.is["properties"]))
+		all, wrong := members(orEmpty(s.is["properties"]))
 		return err == nil && wrong == nil && !combines && s.is["patternProperties"] == nil && string(bytes.TrimSpace(s.is["additionalProperties"])) == "false" && n >= len(all)
 	default:
 		return false

@@ -8,7 +8,6 @@ import (
 	"strconv"
 
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
-	"github.com/whence-dev/whence/llm-worker/guide/schema/number"
 )
 
 var (
@@ -25,7 +24,7 @@ func quoted(content *grammar.Symbol) *grammar.Symbol {
 // anyValue matches any JSON value.
 var anyValue = func() *grammar.Symbol {
 	v := grammar.Choice()
-	v.Or(list("{", grammar.Sequence(text, colon, v), 0, -1, "}"), list("[", v, 0, -1, "]"), text, number.Any, boolean, null)
+	v.Or(list("{", grammar.Sequence(text, colon, v), 0, -1, "}"), list("[", v, 0, -1, "]"), text, anyNumber, boolean, null)
 	return grammar.Measure(v)
 }()
 
@@ -43,31 +42,31 @@ func (c *Compiler) number(s schema, integer bool) (*grammar.Symbol, error) {
 	case step != nil:
 		return c.multiples(s, step, integer, low, high)
 	case low == nil && high == nil && places == 0:
-		return number.AnyInteger, nil
+		return anyInteger, nil
 	case low == nil && high == nil && places < 0:
-		return number.Any, nil
+		return anyNumber, nil
 	}
 	if err := c.take(s.node, numberParts); err != nil {
 		return nil, err
 	}
 	one := grammar.Measure(grammar.Choice()) // no number
 	if low == nil || high == nil || low.Value <= high.Value {
-		one = number.Interval(low, high, places)
+		one = numbersBetween(low, high, places)
 	}
 	switch {
 	case one.Need() < grammar.Endless:
 		return one, nil
 	case places == 0:
-		return nil, s.wrong("", "there is no whole number of at most %d digits within its bounds", number.MaxDigits)
+		return nil, s.wrong("", "there is no whole number of at most %d digits within its bounds", maxDigits)
 	case places > 0:
-		return nil, s.wrong("", "there is no number of at most %d digits, %d of them after the point, within its bounds", number.MaxDigits, places)
+		return nil, s.wrong("", "there is no number of at most %d digits, %d of them after the point, within its bounds", maxDigits, places)
 	default:
-		return nil, s.wrong("", "there is no number of at most %d digits within its bounds", number.MaxDigits)
+		return nil, s.wrong("", "there is no number of at most %d digits within its bounds", maxDigits)
 	}
 }
 
 // places returns the maximum number of digits after the point, or -1 if there is no other bound than
-// number.MaxDigits, or the step between the numbers if it is no negative power of ten.
+// maxDigits, or the step between the numbers if it is no negative power of ten.
 func places(s schema, integer bool) (int, *big.Rat, error) {
 	raw, ok := s.is["multipleOf"]
 	if !ok {
@@ -80,7 +79,7 @@ func places(s schema, integer bool) (int, *big.Rat, error) {
 	if json.Unmarshal(raw, &step) != nil || step <= 0 {
 		return 0, nil, s.wrong("multipleOf", "it must be a number above 0")
 	}
-	for n := range number.MaxDigits {
+	for n := range maxDigits {
 		if power, err := strconv.ParseFloat(fmt.Sprintf("1e-%d", n), 64); err != nil || power != step {
 			continue
 		}
@@ -89,15 +88,15 @@ func places(s schema, integer bool) (int, *big.Rat, error) {
 		}
 		return n, nil, nil
 	}
-	if step < math.Pow10(-number.MaxDigits) {
-		return 0, nil, s.wrong("multipleOf", "it has more than %d digits after the point", number.MaxDigits)
+	if step < math.Pow10(-maxDigits) {
+		return 0, nil, s.wrong("multipleOf", "it has more than %d digits after the point", maxDigits)
 	}
 	return 0, exact(step), nil
 }
 
 // tighter returns the tighter of the schema's closed and open limit, or nil if it has neither.
-func tighter(s schema, closed, open string, tighter func(a, b float64) bool) (*number.Limit, error) {
-	var l *number.Limit
+func tighter(s schema, closed, open string, tighter func(a, b float64) bool) (*numberLimit, error) {
+	var l *numberLimit
 	for _, name := range []string{closed, open} {
 		raw, ok := s.is[name]
 		if !ok {
@@ -108,7 +107,7 @@ func tighter(s schema, closed, open string, tighter func(a, b float64) bool) (*n
 			return nil, s.wrong(name, "it must be a number")
 		}
 		if l == nil || tighter(*v, l.Value) || *v == l.Value { // of two equal limits the open one is tighter
-			l = &number.Limit{Value: *v, Open: name == open}
+			l = &numberLimit{Value: *v, Open: name == open}
 		}
 	}
 	return l, nil

@@ -13,8 +13,6 @@ import (
 
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
 	"github.com/whence-dev/whence/llm-worker/guide/pattern"
-	"github.com/whence-dev/whence/llm-worker/guide/schema/document"
-	"github.com/whence-dev/whence/llm-worker/guide/schema/merge"
 )
 
 // A Compiler compiles the schemas of one guide, and bounds the size of all of them together.
@@ -152,7 +150,7 @@ func (c *Compiler) schema(n node) (*grammar.Symbol, error) {
 // parse reads a schema object, and refuses keywords that cannot be enforced.
 func parse(n node) (schema, error) {
 	s, asserted := schema{node: n, is: map[string]json.RawMessage{}}, map[string]json.RawMessage{}
-	all, err := document.Members(n.raw)
+	all, err := members(n.raw)
 	if err != nil {
 		return s, n.wrong("", "a schema must be an object: %v", err)
 	}
@@ -188,7 +186,7 @@ func (c *Compiler) compile(s schema) (*grammar.Symbol, error) {
 		case name == "$ref":
 			return c.ref(s, value)
 		default:
-			return c.branches(union{s, name}, merge.Object{}.Raw())
+			return c.branches(union{s, name}, schemaObject{}.Raw())
 		}
 	}
 	for _, name := range []string{"const", "enum"} {
@@ -249,13 +247,13 @@ func (c *Compiler) texts(s schema, name string, list []json.RawMessage) ([]strin
 		if err := json.Unmarshal(raw, &v); err != nil {
 			return nil, s.wrong(name, "%v", err)
 		}
-		if len(types) > 0 && !slices.ContainsFunc(types, func(t string) bool { return document.Is(v, t) }) {
+		if len(types) > 0 && !slices.ContainsFunc(types, func(t string) bool { return isOfType(v, t) }) {
 			continue
 		}
 		if !valid(v) {
 			continue
 		}
-		text, err := document.Canonical(raw)
+		text, err := canonical(raw)
 		if err != nil {
 			return nil, s.wrong(name, "%v", err)
 		}

@@ -5,24 +5,22 @@ import (
 
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
 	"github.com/whence-dev/whence/llm-worker/guide/pattern"
-	"github.com/whence-dev/whence/llm-worker/guide/schema/format"
-	"github.com/whence-dev/whence/llm-worker/guide/schema/merge"
 )
 
 // formatOf returns the enforced format of a schema, or nil.
-func formatOf(s schema) *format.Format {
+func formatOf(s schema) *format {
 	var name string
 	if json.Unmarshal(s.is["format"], &name) != nil {
 		return nil
 	}
-	return format.Named(name)
+	return formatNamed(name)
 }
 
 // conditions returns the patterns and the enforced formats of a schema, and the keyword that has them.
 func (s schema) conditions() (all []pattern.Condition, keyword string, err error) {
 	for _, name := range []string{"format", "pattern"} {
 		var more []json.RawMessage
-		if json.Unmarshal(s.is[merge.Further[name]], &more) != nil {
+		if json.Unmarshal(s.is[further[name]], &more) != nil {
 			more = nil
 		}
 		if raw, ok := s.is[name]; ok {
@@ -32,7 +30,7 @@ func (s schema) conditions() (all []pattern.Condition, keyword string, err error
 			var text string
 			known := json.Unmarshal(raw, &text) == nil
 			if name == "format" {
-				form := format.Named(text)
+				form := formatNamed(text)
 				if known = known && form != nil; !known {
 					continue // an annotation
 				}

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
-	"github.com/whence-dev/whence/llm-worker/guide/schema/merge"
 )
 
 // types compiles a schema by its types. Without types, the keywords imply them.
@@ -64,7 +63,7 @@ func typesOf(s schema) ([]string, error) {
 	if !ok {
 		return nil, nil
 	}
-	types := merge.Types(raw)
+	types := typeNames(raw)
 	if types == nil {
 		return nil, s.wrong("type", "it must be a string, or a list of strings")
 	}

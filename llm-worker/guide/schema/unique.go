@@ -4,7 +4,6 @@ import (
 	"strconv"
 
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
-	"github.com/whence-dev/whence/llm-worker/guide/schema/document"
 )
 
 // unique matches an array of least to most distinct items. The grammar has a rule for each set of
@@ -107,7 +106,7 @@ func (c *Compiler) few(n node) ([]string, error) {
 	default:
 		all, err = ofTypes(s)
 	}
-	return document.Distinct(all), err
+	return distinct(all), err
 }
 
 // ofTypes returns the values of a schema's types, or nil if they cannot be listed.

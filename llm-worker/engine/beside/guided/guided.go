@@ -9,7 +9,7 @@ import (
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/internal/capability"
-	"github.com/whence-dev/whence/llm-worker/guide/schema/merge"
+	"github.com/whence-dev/whence/llm-worker/guide/schema"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -61,11 +61,11 @@ func isSchema(valid string) bool {
 
 // Schema returns the schema of a guide that is one schema without text around it, in a form that servers
 // read completely.
-func Schema(g *llmv1.Guide) (schema string, ok bool) {
-	if schema, ok = capability.LoneSchema(g); ok {
-		schema = string(merge.Distribute(json.RawMessage(schema)))
+func Schema(g *llmv1.Guide) (text string, ok bool) {
+	if text, ok = capability.LoneSchema(g); ok {
+		text = string(schema.Distribute(json.RawMessage(text)))
 	}
-	return schema, ok
+	return text, ok
 }
 
 // Choices returns the allowed answers of a guide without schemas and patterns.
@@ -106,7 +106,7 @@ type Tag struct {
 func StructuralTag(g *llmv1.Guide) Tag {
 	forms := make([]Format, len(g.GetForms()))
 	for i, form := range g.GetForms() {
-		all := append([]*Format{text(form.GetBefore()), schema(form.GetSchema()), expression(form.GetPattern())}, parts(form.GetParts())...)
+		all := append([]*Format{text(form.GetBefore()), valueFormat(form.GetSchema()), expression(form.GetPattern())}, parts(form.GetParts())...)
 		forms[i] = sequence(append(all, text(form.GetAfter()))...)
 	}
 	format := or(forms...)
@@ -126,7 +126,7 @@ func StructuralTag(g *llmv1.Guide) Tag {
 // stand in any order.
 func parts(of []*llmv1.GuidePart) (all []*Format) {
 	for _, part := range of {
-		tag := Format{Type: "tag", Begin: new(part.GetBefore()), Content: schema(part.GetSchema()), End: part.GetAfter()}
+		tag := Format{Type: "tag", Begin: new(part.GetBefore()), Content: valueFormat(part.GetSchema()), End: part.GetAfter()}
 		switch {
 		case tag.Content != nil:
 		case len(part.GetTexts()) > 0:
@@ -167,12 +167,12 @@ func text(value string) *Format {
 	return &Format{Type: "const_string", Value: value}
 }
 
-// schema returns the format of a JSON value; nil for none.
-func schema(value string) *Format {
+// valueFormat returns the format of a JSON value; nil for none.
+func valueFormat(value string) *Format {
 	if value == "" {
 		return nil
 	}
-	return &Format{Type: "json_schema", Schema: merge.Distribute(json.RawMessage(value))}
+	return &Format{Type: "json_schema", Schema: schema.Distribute(json.RawMessage(value))}
 }
 
 // expression returns the format of a text that matches a regular expression; nil for none.

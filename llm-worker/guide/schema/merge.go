@@ -1,6 +1,4 @@
-// Package merge intersects JSON Schemas: of several schema objects it makes one, under which exactly
-// those values are valid that are valid under all of them.
-package merge
+package schema
 
 import (
 	"bytes"
@@ -8,31 +6,29 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-
-	"github.com/whence-dev/whence/llm-worker/guide/schema/document"
 )
 
-// An Object has the keywords of a schema object, without annotations, references and the keywords
-// that combine schemas.
-type Object map[string]json.RawMessage
+// A schemaObject has the keywords of a schema object, without annotations, references and the
+// keywords that combine schemas.
+type schemaObject map[string]json.RawMessage
 
-// Further are keywords of our own: lists of the values of a keyword that must hold, too. Their names are
-// no JSON Schema's.
-var Further = map[string]string{"pattern": "pattern and", "format": "format and"}
+// further are keywords of our own: lists of the values of a keyword that must hold, too. Their
+// names are no JSON Schema's.
+var further = map[string]string{"pattern": "pattern and", "format": "format and"}
 
 // further adds the values of a keyword, and of its list, to those of o.
-func (o Object) further(name string, other Object) error {
+func (o schemaObject) further(name string, other schemaObject) error {
 	var all []json.RawMessage
-	for _, from := range []Object{other, o} {
+	for _, from := range []schemaObject{other, o} {
 		var more []json.RawMessage
-		if raw := from[Further[name]]; raw != nil && json.Unmarshal(raw, &more) != nil {
-			return &Conflict{name, "it must be a string"}
+		if raw := from[further[name]]; raw != nil && json.Unmarshal(raw, &more) != nil {
+			return &mergeConflict{name, "it must be a string"}
 		}
 		if raw := from[name]; raw != nil {
 			more = append([]json.RawMessage{raw}, more...)
 		}
 		for _, raw := range more {
-			if !slices.ContainsFunc(all, func(known json.RawMessage) bool { return same(known, raw) }) {
+			if !slices.ContainsFunc(all, func(known json.RawMessage) bool { return sameJSON(known, raw) }) {
 				all = append(all, raw)
 			}
 		}
@@ -41,30 +37,31 @@ func (o Object) further(name string, other Object) error {
 		o[name] = all[0]
 	}
 	if len(all) > 1 {
-		o[Further[name]] = array(all[1:])
+		o[further[name]] = rawArray(all[1:])
 	}
 	return nil
 }
 
-// A Conflict is a keyword whose values in two schemas cannot be intersected.
-type Conflict struct{ Keyword, Problem string }
+// A mergeConflict is a keyword whose values in two schemas cannot be intersected.
+type mergeConflict struct{ Keyword, Problem string }
 
-func (c *Conflict) Error() string { return c.Keyword + ": " + c.Problem }
+func (c *mergeConflict) Error() string { return c.Keyword + ": " + c.Problem }
 
-// Objects intersects schema objects, which it changes. Its errors are a *Conflict.
-func Objects(all []Object) (Object, error) {
+// intersectObjects makes one of several schema objects, which it changes: exactly those values are
+// valid under it that are valid under all of them. Its errors are a *mergeConflict.
+func intersectObjects(all []schemaObject) (schemaObject, error) {
 	switch len(all) {
 	case 0:
-		return Object{}, nil
+		return schemaObject{}, nil
 	case 1:
 		return all[0], nil
 	}
 	half := len(all) / 2 // one after another, the members of the first would be read again and again
-	one, err := Objects(all[:half])
+	one, err := intersectObjects(all[:half])
 	if err != nil {
 		return nil, err
 	}
-	other, err := Objects(all[half:])
+	other, err := intersectObjects(all[half:])
 	if err != nil {
 		return nil, err
 	}
@@ -72,36 +69,38 @@ func Objects(all []Object) (Object, error) {
 }
 
 // Raw returns o as JSON.
-func (o Object) Raw() json.RawMessage {
+func (o schemaObject) Raw() json.RawMessage {
 	keys := slices.Sorted(maps.Keys(o))
-	all := make([]document.Member, len(keys))
+	all := make([]member, len(keys))
 	for i, k := range keys {
-		all[i] = document.Member{Key: k, Value: o[k]}
+		all[i] = member{Key: k, Value: o[k]}
 	}
-	return document.Object(all)
+	return objectOf(all)
 }
 
-// All returns a schema under which the values are valid that are valid under both schemas.
-func All(a, b json.RawMessage) json.RawMessage {
+// intersect returns a schema under which the values are valid that are valid under both schemas.
+func intersect(a, b json.RawMessage) json.RawMessage {
 	a, b = bytes.TrimSpace(a), bytes.TrimSpace(b)
 	switch {
-	case string(a) == "false", anything(b):
+	case string(a) == "false", allowsAll(b):
 		return a
-	case string(b) == "false", anything(a), bytes.Equal(a, b):
+	case string(b) == "false", allowsAll(a), bytes.Equal(a, b):
 		return b
 	}
 	return slices.Concat([]byte(`{"allOf":[`), a, []byte(","), b, []byte("]}"))
 }
 
-func anything(schema json.RawMessage) bool { return string(schema) == "true" || string(schema) == "{}" }
+func allowsAll(schema json.RawMessage) bool {
+	return string(schema) == "true" || string(schema) == "{}"
+}
 
 // with adds the keywords of other to o.
-func (o Object) with(other Object) error {
+func (o schemaObject) with(other schemaObject) error {
 	if o.splits(other) || other.splits(o) {
-		return &Conflict{"prefixItems", "another schema that must hold has items without the same prefixItems"}
+		return &mergeConflict{"prefixItems", "another schema that must hold has items without the same prefixItems"}
 	}
 	if o.divides(other) || other.divides(o) {
-		return &Conflict{"patternProperties", "another schema that must hold has additionalProperties without the same patternProperties"}
+		return &mergeConflict{"patternProperties", "another schema that must hold has additionalProperties without the same patternProperties"}
 	}
 	if err := o.withProperties(other); err != nil {
 		return err
@@ -109,7 +108,7 @@ func (o Object) with(other Object) error {
 	if err := o.withValues(other); err != nil {
 		return err
 	}
-	for name := range Further {
+	for name := range further {
 		if err := o.further(name, other); err != nil {
 			return err
 		}
@@ -117,7 +116,7 @@ func (o Object) with(other Object) error {
 	for _, name := range slices.Sorted(maps.Keys(other)) {
 		value, old := other[name], o[name]
 		switch name {
-		case "properties", "additionalProperties", "enum", "const", "pattern", "format", Further["pattern"], Further["format"]:
+		case "properties", "additionalProperties", "enum", "const", "pattern", "format", further["pattern"], further["format"]:
 			continue
 		}
 		if old == nil {
@@ -127,18 +126,18 @@ func (o Object) with(other Object) error {
 		var err error
 		switch name {
 		case "type":
-			value, err = types(old, value)
+			value, err = intersectTypes(old, value)
 		case "required":
-			value, err = union(old, value)
+			value, err = uniteNames(old, value)
 		case "minimum", "exclusiveMinimum", "minLength", "minItems":
-			value = tighter(old, value, func(a, b float64) bool { return a > b })
+			value = tighterBound(old, value, func(a, b float64) bool { return a > b })
 		case "maximum", "exclusiveMaximum", "maxLength", "maxItems":
-			value = tighter(old, value, func(a, b float64) bool { return a < b })
+			value = tighterBound(old, value, func(a, b float64) bool { return a < b })
 		case "items", "propertyNames":
-			value = All(old, value)
+			value = intersect(old, value)
 		default:
-			if !same(old, value) {
-				err = &Conflict{name, "two schemas that must both hold have different values"}
+			if !sameJSON(old, value) {
+				err = &mergeConflict{name, "two schemas that must both hold have different values"}
 			}
 		}
 		if err != nil {
@@ -150,26 +149,26 @@ func (o Object) with(other Object) error {
 }
 
 // splits reports whether the items of other would have to be valid under parts of o's prefixItems.
-func (o Object) splits(other Object) bool {
+func (o schemaObject) splits(other schemaObject) bool {
 	return o["prefixItems"] != nil && other["prefixItems"] == nil && other["items"] != nil
 }
 
 // divides reports whether the additionalProperties of other would have to hold for o's
 // patternProperties.
-func (o Object) divides(other Object) bool {
-	return o["patternProperties"] != nil && other["patternProperties"] == nil && !anything(other.Others())
+func (o schemaObject) divides(other schemaObject) bool {
+	return o["patternProperties"] != nil && other["patternProperties"] == nil && !allowsAll(other.Others())
 }
 
 // excludes reports whether o's patternProperties could apply to a property that only other names, so
 // that o's additionalProperties would not.
-func (o Object) excludes(mine, theirs []document.Member) bool {
-	return o["patternProperties"] != nil && !anything(o.Others()) && slices.ContainsFunc(theirs, func(m document.Member) bool {
-		return !slices.ContainsFunc(mine, func(known document.Member) bool { return known.Key == m.Key })
+func (o schemaObject) excludes(mine, theirs []member) bool {
+	return o["patternProperties"] != nil && !allowsAll(o.Others()) && slices.ContainsFunc(theirs, func(m member) bool {
+		return !slices.ContainsFunc(mine, func(known member) bool { return known.Key == m.Key })
 	})
 }
 
 // Others returns the schema of the properties that o does not name.
-func (o Object) Others() json.RawMessage {
+func (o schemaObject) Others() json.RawMessage {
 	if v, ok := o["additionalProperties"]; ok {
 		return bytes.TrimSpace(v)
 	}
@@ -178,7 +177,7 @@ func (o Object) Others() json.RawMessage {
 
 // withProperties intersects the properties. A property that one schema does not name must be valid
 // under its additionalProperties.
-func (o Object) withProperties(other Object) error {
+func (o schemaObject) withProperties(other schemaObject) error {
 	a, b := o.Others(), other.Others()
 	mine, err := o.properties()
 	if err != nil {
@@ -189,7 +188,7 @@ func (o Object) withProperties(other Object) error {
 		return err
 	}
 	if o.excludes(mine, theirs) || other.excludes(theirs, mine) {
-		return &Conflict{"patternProperties", "another schema that must hold has properties that it may match, and additionalProperties stands beside it"}
+		return &mergeConflict{"patternProperties", "another schema that must hold has properties that it may match, and additionalProperties stands beside it"}
 	}
 	byName := make(map[string]json.RawMessage, len(theirs))
 	for _, m := range theirs {
@@ -199,39 +198,39 @@ func (o Object) withProperties(other Object) error {
 	for i, m := range mine {
 		known[m.Key] = true
 		if theirs, ok := byName[m.Key]; ok {
-			mine[i].Value = All(m.Value, theirs)
+			mine[i].Value = intersect(m.Value, theirs)
 		} else {
-			mine[i].Value = All(m.Value, b)
+			mine[i].Value = intersect(m.Value, b)
 		}
 	}
 	for _, m := range theirs {
 		if !known[m.Key] {
-			mine = append(mine, document.Member{Key: m.Key, Value: All(a, m.Value)})
+			mine = append(mine, member{Key: m.Key, Value: intersect(a, m.Value)})
 		}
 	}
 	if o["properties"] != nil || other["properties"] != nil {
-		o["properties"] = document.Object(mine)
+		o["properties"] = objectOf(mine)
 	}
 	if o["additionalProperties"] != nil || other["additionalProperties"] != nil {
-		o["additionalProperties"] = All(a, b)
+		o["additionalProperties"] = intersect(a, b)
 	}
 	return nil
 }
 
-func (o Object) properties() ([]document.Member, error) {
+func (o schemaObject) properties() ([]member, error) {
 	v := o["properties"]
 	if v == nil {
 		return nil, nil
 	}
-	all, err := document.Members(v)
+	all, err := members(v)
 	if err != nil {
-		return nil, &Conflict{"properties", fmt.Sprintf("it must be an object: %v", err)}
+		return nil, &mergeConflict{"properties", fmt.Sprintf("it must be an object: %v", err)}
 	}
 	return all, nil
 }
 
 // withValues intersects enum and const.
-func (o Object) withValues(other Object) error {
+func (o schemaObject) withValues(other schemaObject) error {
 	mine, err := o.values()
 	if err != nil {
 		return err
@@ -246,11 +245,11 @@ func (o Object) withValues(other Object) error {
 		mine = theirs
 	default:
 		mine = slices.DeleteFunc(mine, func(a json.RawMessage) bool {
-			return !slices.ContainsFunc(theirs, func(b json.RawMessage) bool { return same(a, b) })
+			return !slices.ContainsFunc(theirs, func(b json.RawMessage) bool { return sameJSON(a, b) })
 		})
 	}
 	if len(mine) == 0 {
-		return &Conflict{"enum", "no value is in the enum or const of all schemas that must hold"}
+		return &mergeConflict{"enum", "no value is in the enum or const of all schemas that must hold"}
 	}
 	delete(o, "const")
 	o["enum"], err = json.Marshal(mine)
@@ -258,13 +257,13 @@ func (o Object) withValues(other Object) error {
 }
 
 // values returns the values of enum and const, or nil if there is neither.
-func (o Object) values() (all []json.RawMessage, err error) {
+func (o schemaObject) values() (all []json.RawMessage, err error) {
 	if v := o["enum"]; v != nil && (json.Unmarshal(v, &all) != nil || len(all) == 0) {
-		return nil, &Conflict{"enum", "it must be a list that is not empty"}
+		return nil, &mergeConflict{"enum", "it must be a list that is not empty"}
 	}
 	if v := o["const"]; v != nil {
-		if all != nil && !slices.ContainsFunc(all, func(a json.RawMessage) bool { return same(a, v) }) {
-			return nil, &Conflict{"const", "it is not a value of enum"}
+		if all != nil && !slices.ContainsFunc(all, func(a json.RawMessage) bool { return sameJSON(a, v) }) {
+			return nil, &mergeConflict{"const", "it is not a value of enum"}
 		}
 		all = []json.RawMessage{v}
 	}
@@ -272,10 +271,10 @@ func (o Object) values() (all []json.RawMessage, err error) {
 }
 
 // types intersects two values of type. An integer is a number.
-func types(a, b json.RawMessage) (json.RawMessage, error) {
-	mine, theirs := Types(a), Types(b)
+func intersectTypes(a, b json.RawMessage) (json.RawMessage, error) {
+	mine, theirs := typeNames(a), typeNames(b)
 	if mine == nil || theirs == nil {
-		return nil, &Conflict{"type", "it must be a string, or a list of strings"}
+		return nil, &mergeConflict{"type", "it must be a string, or a list of strings"}
 	}
 	var both []string
 	for _, t := range mine {
@@ -287,13 +286,13 @@ func types(a, b json.RawMessage) (json.RawMessage, error) {
 		}
 	}
 	if len(both) == 0 {
-		return nil, &Conflict{"type", "no value has the type of all schemas that must hold"}
+		return nil, &mergeConflict{"type", "no value has the type of all schemas that must hold"}
 	}
 	return json.Marshal(both)
 }
 
-// Types returns the types that a value of the keyword type names, or nil if it is not valid.
-func Types(v json.RawMessage) (all []string) {
+// typeNames returns the types that a value of the keyword type names, or nil if it is not valid.
+func typeNames(v json.RawMessage) (all []string) {
 	var one string
 	if json.Unmarshal(v, &one) == nil {
 		return []string{one}
@@ -305,10 +304,10 @@ func Types(v json.RawMessage) (all []string) {
 	return slices.Compact(all)
 }
 
-func union(a, b json.RawMessage) (json.RawMessage, error) {
+func uniteNames(a, b json.RawMessage) (json.RawMessage, error) {
 	var mine, theirs []string
 	if json.Unmarshal(a, &mine) != nil || json.Unmarshal(b, &theirs) != nil {
-		return nil, &Conflict{"required", "it must be a list of strings"}
+		return nil, &mergeConflict{"required", "it must be a list of strings"}
 	}
 	for _, name := range theirs {
 		if !slices.Contains(mine, name) {
@@ -319,7 +318,7 @@ func union(a, b json.RawMessage) (json.RawMessage, error) {
 }
 
 // tighter returns the tighter of two bounds, or the one that is not a number.
-func tighter(a, b json.RawMessage, than func(a, b float64) bool) json.RawMessage {
+func tighterBound(a, b json.RawMessage, than func(a, b float64) bool) json.RawMessage {
 	var x, y *float64
 	if json.Unmarshal(a, &x) != nil || x == nil {
 		return a
@@ -331,8 +330,8 @@ func tighter(a, b json.RawMessage, than func(a, b float64) bool) json.RawMessage
 }
 
 // same reports whether two values are equal as JSON.
-func same(a, b json.RawMessage) bool {
-	x, errX := document.Canonical(a)
-	y, errY := document.Canonical(b)
+func sameJSON(a, b json.RawMessage) bool {
+	x, errX := canonical(a)
+	y, errY := canonical(b)
 	return errX == nil && errY == nil && x == y
 }

@@ -1,10 +1,4 @@
-// Package number makes grammars of the numbers within bounds.
-//
-// Numbers are written in decimal, without exponents, with at most MaxDigits digits before and after
-// the point together; a zero before the point does not count. Two such decimals that differ are
-// different float64s in the same order. So a number whose decimal form is within its bounds is also
-// within them as a float64.
-package number
+package schema
 
 import (
 	"math"
@@ -14,98 +8,103 @@ import (
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
 )
 
-// MaxDigits is the number of digits that a float64 keeps of every decimal.
-const MaxDigits = 15
+// maxDigits is the number of digits that a float64 keeps of every decimal.
+const maxDigits = 15
 
 var (
 	digit = grammar.OneByte('0', '9')
 	// tails holds the symbols for the text behind the digits before a point, by the maximum number
 	// of digits behind it.
-	tails = func() (all [MaxDigits + 1]*grammar.Symbol) {
+	tails = func() (all [maxDigits + 1]*grammar.Symbol) {
 		all[0] = grammar.Measure(grammar.Sequence())
-		for n := 1; n <= MaxDigits; n++ {
+		for n := 1; n <= maxDigits; n++ {
 			all[n] = grammar.Measure(grammar.Optional(grammar.Sequence(grammar.Literal("."), grammar.Repeat(1, n, digit))))
 		}
 		return all
 	}()
 	// rests[n][k] is the symbol for the text behind k digits of a number with at most n digits
 	// before the point.
-	rests = func() (all [MaxDigits + 1][MaxDigits + 1]*grammar.Symbol) {
-		for n := 1; n <= MaxDigits; n++ {
-			all[n][n] = tails[MaxDigits-n]
+	rests = func() (all [maxDigits + 1][maxDigits + 1]*grammar.Symbol) {
+		for n := 1; n <= maxDigits; n++ {
+			all[n][n] = tails[maxDigits-n]
 			for k := n - 1; k > 0; k-- {
-				all[n][k] = grammar.Measure(grammar.Choice(tails[MaxDigits-k], grammar.Sequence(digit, all[n][k+1])))
+				all[n][k] = grammar.Measure(grammar.Choice(tails[maxDigits-k], grammar.Sequence(digit, all[n][k+1])))
 			}
 		}
 		return all
 	}()
 
-	// Any matches every number.
-	Any = grammar.Measure(grammar.Sequence(grammar.Optional(grammar.Literal("-")), grammar.Choice(grammar.Sequence(grammar.Literal("0"), tails[MaxDigits]), grammar.Sequence(grammar.OneByte('1', '9'), rests[MaxDigits][1]))))
-	// AnyInteger matches every whole number.
-	AnyInteger = grammar.Measure(grammar.Sequence(grammar.Optional(grammar.Literal("-")), grammar.Choice(grammar.Literal("0"), grammar.Sequence(grammar.OneByte('1', '9'), grammar.Repeat(0, MaxDigits-1, digit)))))
+	// anyNumber matches every number.
+	anyNumber = grammar.Measure(grammar.Sequence(grammar.Optional(grammar.Literal("-")), grammar.Choice(grammar.Sequence(grammar.Literal("0"), tails[maxDigits]), grammar.Sequence(grammar.OneByte('1', '9'), rests[maxDigits][1]))))
+	// anyInteger matches every whole number.
+	anyInteger = grammar.Measure(grammar.Sequence(grammar.Optional(grammar.Literal("-")), grammar.Choice(grammar.Literal("0"), grammar.Sequence(grammar.OneByte('1', '9'), grammar.Repeat(0, maxDigits-1, digit)))))
 )
 
-// A Limit is one end of an interval of numbers; nil is unbounded.
-type Limit struct {
+// A numberLimit is one end of an interval of numbers; nil is unbounded.
+type numberLimit struct {
 	Value float64
 	Open  bool // Value itself is outside
 }
 
-// Interval returns the numbers from low to high that have at most places digits after the point; a
-// negative number of places sets no bound.
-func Interval(low, high *Limit, places int) *grammar.Symbol {
+// numbersBetween returns the numbers from low to high that have at most places digits after the
+// point; a negative number of places sets no bound.
+//
+// Numbers are written in decimal, without exponents, with at most maxDigits digits before and after
+// the point together; a zero before the point does not count. Two such decimals that differ are
+// different float64s in the same order. So a number whose decimal form is within its bounds is also
+// within them as a float64.
+func numbersBetween(low, high *numberLimit, places int) *grammar.Symbol {
 	one := grammar.Choice()
 	if high == nil || high.Value > 0 || high.Value == 0 && !high.Open {
-		var lo *bound
+		var lo *numberBound
 		if low != nil && low.Value >= 0 {
-			lo = newBound(low)
+			lo = newNumberBound(low)
 		}
-		one.Or(magnitudes{lo, newBound(high), places}.symbol())
+		one.Or(magnitudes{lo, newNumberBound(high), places}.symbol())
 	}
 	if low == nil || low.Value < 0 {
-		lo := &bound{whole: "0", open: true} // 0 has no sign
+		lo := &numberBound{whole: "0", open: true} // 0 has no sign
 		if high != nil && high.Value < 0 {
-			lo = newBound(high)
+			lo = newNumberBound(high)
 		}
-		one.Or(grammar.Sequence(grammar.Literal("-"), magnitudes{lo, newBound(low), places}.symbol()))
+		one.Or(grammar.Sequence(grammar.Literal("-"), magnitudes{lo, newNumberBound(low), places}.symbol()))
 	}
 	return grammar.Measure(one)
 }
 
 // A bound is a limit in decimal, without its sign.
-type bound struct {
+type numberBound struct {
 	whole    string // digits before the point, without zeros in front; "0" for none
 	fraction string // digits behind it, without zeros at the end
 	open     bool
 }
 
 // newBound returns the shortest decimal that is read as the limit; nil for nil.
-func newBound(l *Limit) *bound {
+func newNumberBound(l *numberLimit) *numberBound {
 	if l == nil {
 		return nil
 	}
 	whole, fraction, _ := strings.Cut(strconv.FormatFloat(math.Abs(l.Value), 'f', -1, 64), ".")
-	return &bound{whole, fraction, l.Open}
+	return &numberBound{whole, fraction, l.Open}
 }
 
 // magnitudes are the numbers without a sign between two bounds; a nil bound is absent.
 type magnitudes struct {
-	low, high *bound
-	places    int // maximum number of digits behind the point; negative for no other bound than MaxDigits
+	low, high *numberBound
+	places    int // maximum number of digits behind the point; negative for no other bound than maxDigits
 }
 
 // digits returns the maximum number of digits behind the point if there are n before it.
 func (m magnitudes) digits(n int) int {
 	if m.places >= 0 {
-		return min(m.places, MaxDigits-n)
+		return min(m.places, maxDigits-n)
 	}
-	return MaxDigits - n
+	return maxDigits - n
 }
 
 func (m magnitudes) symbol() *grammar.Symbol {
 	one := grammar.Choice()
-	shortest, longest := 1, MaxDigits-max(m.places, 0) // digits before the point, of numbers from 1 on
+	shortest, longest := 1, maxDigits-max(m.places, 0) // digits before the point, of numbers from 1 on
 	if m.low == nil || m.low.whole == "0" {
 		one.Or(grammar.Sequence(grammar.Literal("0"), m.behind(m.low != nil, m.high != nil && m.high.whole == "0", m.digits(0))))
 	} else {
@@ -156,12 +155,12 @@ func (m magnitudes) whole(n, at int, low, high bool) *grammar.Symbol {
 	if high {
 		to = m.high.whole[at]
 	}
-	return branch(from, to, low, high, func(low, high bool) *grammar.Symbol { return m.whole(n, at+1, low, high) })
+	return digitBranch(from, to, low, high, func(low, high bool) *grammar.Symbol { return m.whole(n, at+1, low, high) })
 }
 
 // branch returns the digits from one to another, each with its continuation, which depends on
 // whether the digits so far equal those of the lower and of the upper bound.
-func branch(from, to byte, low, high bool, next func(low, high bool) *grammar.Symbol) *grammar.Symbol {
+func digitBranch(from, to byte, low, high bool, next func(low, high bool) *grammar.Symbol) *grammar.Symbol {
 	if from == to {
 		return grammar.Sequence(grammar.Byte(from), next(low, high))
 	}
@@ -220,7 +219,7 @@ func (m magnitudes) fraction(at int, low, high bool, n int) *grammar.Symbol {
 	if from > to {
 		return grammar.Choice()
 	}
-	return branch(from, to, low, high, func(low, high bool) *grammar.Symbol {
+	return digitBranch(from, to, low, high, func(low, high bool) *grammar.Symbol {
 		one := grammar.Choice()
 		if m.mayEnd(at+1, low, high) {
 			one.Or(grammar.Sequence())

@@ -1,5 +1,4 @@
-// Package format has the regular expressions of JSON Schema's formats.
-package format
+package schema
 
 import (
 	"slices"
@@ -9,10 +8,10 @@ import (
 	"github.com/whence-dev/whence/llm-worker/guide/pattern"
 )
 
-// A Format is a value of the keyword format that guides enforce. JSON Schema lets a validator ignore
-// all formats, and guides ignore those that are not listed. A guide may allow fewer texts than the
-// format, but no others.
-type Format struct {
+// A format is a value of the keyword format that guides enforce. JSON Schema lets a validator
+// ignore all formats, and guides ignore those that are not listed. A guide may allow fewer texts
+// than the format, but no others.
+type format struct {
 	Name string
 	// Limits says which texts of the format guides do not write; "" means none.
 	Limits string
@@ -48,9 +47,9 @@ const (
 	regexAtom     = `(?:[^\\^$.*+?()[\]{}|]|[.]|\\[dDwWsSnrt.*+?()[\]{}|^$\\/]|\[[A-Za-z0-9_ ]+\])`
 )
 
-// All are the formats that guides enforce.
-var All = func() []*Format {
-	all := []*Format{
+// formats are the formats that guides enforce.
+var formats = func() []*format {
+	all := []*format{
 		{Name: "date", Limits: "years from 0001 on", Expression: dateText},
 		{Name: "time", Limits: "upper case, at most six digits of a second, no leap seconds", Expression: timeText},
 		{Name: "date-time", Limits: "as `date` and `time`", Expression: dateText + "T" + timeText},
@@ -78,10 +77,10 @@ var All = func() []*Format {
 	return all
 }()
 
-// Named returns the format of a name, or nil if guides do not enforce it.
-func Named(name string) *Format {
-	if i := slices.IndexFunc(All, func(f *Format) bool { return f.Name == name }); i >= 0 {
-		return All[i]
+// formatNamed returns the format of a name, or nil if guides do not enforce it.
+func formatNamed(name string) *format {
+	if i := slices.IndexFunc(formats, func(f *format) bool { return f.Name == name }); i >= 0 {
+		return formats[i]
 	}
 	return nil
 }

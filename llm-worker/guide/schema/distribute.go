@@ -1,12 +1,10 @@
-package merge
+package schema
 
 import (
 	"bytes"
 	"encoding/json"
 	"errors"
 	"maps"
-
-	"github.com/whence-dev/whence/llm-worker/guide/schema/document"
 )
 
 // maxDistributed bounds the bytes of a schema that Distribute makes.
@@ -40,7 +38,7 @@ var (
 )
 
 func (d *distributor) schema(raw json.RawMessage, depth int) json.RawMessage {
-	all, err := document.Members(raw)
+	all, err := members(raw)
 	if err != nil || depth > maxDistributeDepth || d.left < 0 {
 		return raw
 	}
@@ -57,7 +55,7 @@ func (d *distributor) schema(raw json.RawMessage, depth int) json.RawMessage {
 	if made := d.distribute(all); made != nil {
 		return made
 	}
-	return document.Object(all)
+	return objectOf(all)
 }
 
 func (d *distributor) list(raw json.RawMessage, depth int) json.RawMessage {
@@ -68,21 +66,21 @@ func (d *distributor) list(raw json.RawMessage, depth int) json.RawMessage {
 	for i := range list {
 		list[i] = d.schema(list[i], depth+1)
 	}
-	return array(list)
+	return rawArray(list)
 }
 
 func (d *distributor) names(raw json.RawMessage, depth int) json.RawMessage {
-	all, err := document.Members(raw)
+	all, err := members(raw)
 	if err != nil {
 		return raw
 	}
 	for i := range all {
 		all[i].Value = d.schema(all[i].Value, depth+1)
 	}
-	return document.Object(all)
+	return objectOf(all)
 }
 
-func array(list []json.RawMessage) json.RawMessage {
+func rawArray(list []json.RawMessage) json.RawMessage {
 	var b bytes.Buffer
 	b.WriteByte('[')
 	for i, raw := range list {
@@ -97,17 +95,17 @@ func array(list []json.RawMessage) json.RawMessage {
 
 // outer are the keywords that stay beside a union: definitions, which references of the branches need,
 // and annotations.
-var outer = map[string]bool{"$defs": true, "definitions": true, "$schema": true, "$id": true, "id": true, "title": true, "description": true, "default": true, "examples": true}
+var outerKeywords = map[string]bool{"$defs": true, "definitions": true, "$schema": true, "$id": true, "id": true, "title": true, "description": true, "default": true, "examples": true}
 
 // distribute returns a schema object with its keywords in the branches of its union, or nil if it has
 // no union, or cannot be merged.
-func (d *distributor) distribute(all []document.Member) json.RawMessage {
-	var kept []document.Member
-	beside := Object{}
+func (d *distributor) distribute(all []member) json.RawMessage {
+	var kept []member
+	beside := schemaObject{}
 	name, branches := "", []json.RawMessage(nil)
 	for _, m := range all {
 		switch {
-		case outer[m.Key]:
+		case outerKeywords[m.Key]:
 			kept = append(kept, m)
 		case m.Key == "anyOf" || m.Key == "oneOf":
 			if name != "" || json.Unmarshal(m.Value, &branches) != nil {
@@ -126,7 +124,7 @@ func (d *distributor) distribute(all []document.Member) json.RawMessage {
 	var merged []json.RawMessage
 	for _, raw := range branches {
 		made, err := beside.within(raw)
-		if conflict, ok := errors.AsType[*Conflict](err); ok && (conflict.Keyword == "type" || conflict.Keyword == "enum") {
+		if conflict, ok := errors.AsType[*mergeConflict](err); ok && (conflict.Keyword == "type" || conflict.Keyword == "enum") {
 			continue // no value is valid under the branch
 		}
 		if d.left -= len(made); err != nil || d.left < 0 {
@@ -138,21 +136,21 @@ func (d *distributor) distribute(all []document.Member) json.RawMessage {
 		return nil
 	}
 	d.changed = true
-	return document.Object(append(kept, document.Member{Key: name, Value: array(merged)}))
+	return objectOf(append(kept, member{Key: name, Value: rawArray(merged)}))
 }
 
 var errCombines = errors.New("the branch combines schemas")
 
 // within returns a branch of a union with o's keywords.
-func (o Object) within(branch json.RawMessage) (json.RawMessage, error) {
-	if anything(bytes.TrimSpace(branch)) {
+func (o schemaObject) within(branch json.RawMessage) (json.RawMessage, error) {
+	if allowsAll(bytes.TrimSpace(branch)) {
 		return o.Raw(), nil
 	}
-	all, err := document.Members(branch)
+	all, err := members(branch)
 	if err != nil {
 		return nil, err
 	}
-	mine := Object{}
+	mine := schemaObject{}
 	for _, m := range all {
 		switch m.Key {
 		case "$ref", "anyOf", "oneOf", "allOf", "not":
@@ -165,7 +163,7 @@ func (o Object) within(branch json.RawMessage) (json.RawMessage, error) {
 	if err := both.with(mine); err != nil {
 		return nil, err
 	}
-	for _, own := range Further {
+	for _, own := range further {
 		if both[own] != nil {
 			return nil, errCombines
 		}

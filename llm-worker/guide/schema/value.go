@@ -1,4 +1,4 @@
-package document
+package schema
 
 import (
 	"encoding/json"
@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Is reports whether a value that encoding/json has decoded is of a type of JSON Schema.
-func Is(v any, kind string) bool {
+// isOfType reports whether a value that encoding/json has decoded is of a type of JSON Schema.
+func isOfType(v any, kind string) bool {
 	switch v := v.(type) {
 	case nil:
 		return kind == "null"
@@ -24,8 +24,8 @@ func Is(v any, kind string) bool {
 	}
 }
 
-// Distinct returns the values that are not equal to one before. Two texts may be the same number.
-func Distinct(texts []string) []string {
+// distinct returns the values that are not equal to one before. Two texts may be the same number.
+func distinct(texts []string) []string {
 	seen := map[string]bool{}
 	return slices.DeleteFunc(texts, func(text string) bool {
 		var v any

@@ -1,18 +1,16 @@
-package merge_test
+package schema
 
 import (
 	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
-
-	"github.com/whence-dev/whence/llm-worker/guide/schema/merge"
 )
 
-func objects(t *testing.T, all []string) (parsed []merge.Object) {
+func objects(t *testing.T, all []string) (parsed []schemaObject) {
 	t.Helper()
 	for _, text := range all {
-		var o merge.Object
+		var o schemaObject
 		if err := json.Unmarshal([]byte(text), &o); err != nil {
 			t.Fatal(text, err)
 		}
@@ -41,7 +39,7 @@ func TestObjectsAreIntersected(t *testing.T) {
 		{[]string{`{"pattern":"a"}`, `{"pattern":"b","format":"date"}`, `{"pattern":"a","format":"uuid"}`}, `{"format":"uuid","format and":["date"],"pattern":"a","pattern and":["b"]}`},
 		{[]string{`{"propertyNames":{"maxLength":3}}`, `{"propertyNames":{"pattern":"a"}}`}, `{"propertyNames":{"allOf":[{"maxLength":3},{"pattern":"a"}]}}`},
 	} {
-		got, err := merge.Objects(objects(t, test.all))
+		got, err := intersectObjects(objects(t, test.all))
 		if err != nil || string(got.Raw()) != test.want {
 			t.Errorf("%q: %s, %v; want %s", test.all, got.Raw(), err, test.want)
 		}
@@ -58,8 +56,8 @@ func TestConflictsNameTheKeyword(t *testing.T) {
 		"properties":        {`{"properties":{}}`, `{"properties":[1]}`},
 		"required":          {`{"required":["a"]}`, `{"required":"a"}`},
 	} {
-		_, err := merge.Objects(objects(t, all))
-		if conflict, ok := errors.AsType[*merge.Conflict](err); !ok || conflict.Keyword != keyword || conflict.Problem == "" {
+		_, err := intersectObjects(objects(t, all))
+		if conflict, ok := errors.AsType[*mergeConflict](err); !ok || conflict.Keyword != keyword || conflict.Problem == "" {
 			t.Errorf("%q: %v", all, err)
 		}
 	}
@@ -77,11 +75,11 @@ func TestUnionsStandAlone(t *testing.T) {
 		`{"anyOf":[{"type":"null"}],"title":"T"}`:                                                                        `{"anyOf":[{"type":"null"}],"title":"T"}`,
 		`true`: `true`,
 	} {
-		if got := string(merge.Distribute(json.RawMessage(schema))); got != want {
+		if got := string(Distribute(json.RawMessage(schema))); got != want {
 			t.Errorf("%s becomes\n%s, want\n%s", schema, got, want)
 		}
 	}
-	if big := `{"minimum":1,"pattern":"` + strings.Repeat("x", 1<<16) + `","anyOf":[` + strings.Repeat("true,", 100) + `true]}`; string(merge.Distribute(json.RawMessage(big))) != big {
+	if big := `{"minimum":1,"pattern":"` + strings.Repeat("x", 1<<16) + `","anyOf":[` + strings.Repeat("true,", 100) + `true]}`; string(Distribute(json.RawMessage(big))) != big {
 		t.Error("a schema of 64 KiB becomes one of 6 MiB")
 	}
 }

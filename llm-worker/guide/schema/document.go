@@ -1,5 +1,4 @@
-// Package document takes JSON documents apart, and writes them, without a loss of order or precision.
-package document
+package schema
 
 import (
 	"bytes"
@@ -9,15 +8,15 @@ import (
 	"strings"
 )
 
-// A Member is one member of a JSON object.
-type Member struct {
+// A member is one member of a JSON object.
+type member struct {
 	Key   string
 	Value json.RawMessage
 }
 
-// Members returns the members of an object, in its order. An empty array has none: PHP writes an
+// members returns the members of an object, in its order. An empty array has none: PHP writes an
 // empty object so.
-func Members(raw json.RawMessage) ([]Member, error) {
+func members(raw json.RawMessage) ([]member, error) {
 	if len(raw) > 1 && raw[0] == '[' && len(bytes.TrimSpace(raw[1:len(raw)-1])) == 0 {
 		return nil, nil
 	}
@@ -25,14 +24,14 @@ func Members(raw json.RawMessage) ([]Member, error) {
 	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
 		return nil, errors.Join(errors.New("it is not an object"), err)
 	}
-	var all []Member
+	var all []member
 	seen := map[string]bool{}
 	for dec.More() {
 		key, err := dec.Token()
 		if err != nil {
 			return nil, err
 		}
-		m := Member{}
+		m := member{}
 		m.Key, _ = key.(string)
 		if seen[m.Key] {
 			return nil, fmt.Errorf("the member %.64q occurs twice", m.Key)
@@ -52,21 +51,21 @@ func Members(raw json.RawMessage) ([]Member, error) {
 	return all, nil
 }
 
-// Canonical returns a value in the form in which it is generated: without white space, and with no
+// canonical returns a value in the form in which it is generated: without white space, and with no
 // more escapes than necessary.
-func Canonical(raw json.RawMessage) (string, error) {
+func canonical(raw json.RawMessage) (string, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
 	var v any
 	if err := dec.Decode(&v); err != nil {
 		return "", err
 	}
-	return Plain(v)
+	return plainJSON(v)
 }
 
-// Plain returns v as JSON with the necessary escapes only: encoding/json also escapes &, <, >
+// plainJSON returns v as JSON with the necessary escapes only: encoding/json also escapes &, <, >
 // and two line separators, which models write literally.
-func Plain(v any) (string, error) {
+func plainJSON(v any) (string, error) {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
@@ -77,8 +76,8 @@ func Plain(v any) (string, error) {
 	return strings.NewReplacer(`\\`, `\\`, `\u2028`, "\u2028", `\u2029`, "\u2029").Replace(strings.TrimSuffix(b.String(), "\n")), nil
 }
 
-// Object returns an object with these members, in this order.
-func Object(all []Member) json.RawMessage {
+// objectOf returns an object with these members, in this order.
+func objectOf(all []member) json.RawMessage {
 	b := []byte("{")
 	for i, m := range all {
 		if i > 0 {
