@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/chat-service/fleet"
-	"github.com/whence-dev/whence/chat-service/kvindex"
 )
 
 // Follow applies the KV events of one worker to the index until ctx is done. A worker has a number
@@ -51,7 +50,7 @@ func (t *Tracker) expire(now time.Time) {
 
 // join returns a worker's number in the index, and assigns one to a healthy worker. ok is false if
 // the worker has none.
-func (t *Tracker) join(w *fleet.Worker, healthy bool) (number kvindex.Worker, ok bool) {
+func (t *Tracker) join(w *fleet.Worker, healthy bool) (number workerNumber, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if at, known := t.places[w]; known || !healthy {
@@ -88,7 +87,7 @@ func (t *Tracker) setReports(w *fleet.Worker, reports bool) (before bool) {
 // Until a worker names a block, its cache is unknown: it may be empty, or its engine's events may
 // be unusable. Until then the worker is treated like a worker without events, with a forecast of
 // the prompts that were sent to it.
-func (t *Tracker) listen(ctx context.Context, w *fleet.Worker, number kvindex.Worker) error {
+func (t *Tracker) listen(ctx context.Context, w *fleet.Worker, number workerNumber) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	events, err := w.KVEvents(ctx)

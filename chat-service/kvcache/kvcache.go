@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/chat-service/fleet"
-	"github.com/whence-dev/whence/chat-service/kvindex"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/kvblock"
@@ -67,9 +66,9 @@ func (o *Options) Validate() error {
 // concurrent use.
 type Tracker struct {
 	// Static.
-	index   *kvindex.Index
-	guessed *kvindex.Forecast // for workers that name no blocks
-	awaited *kvindex.Forecast // for workers that name blocks, until they name them
+	index   *index
+	guessed *forecast // for workers that name no blocks
+	awaited *forecast // for workers that name blocks, until they name them
 
 	mu     sync.Mutex // guards the following field
 	places map[*fleet.Worker]place
@@ -77,7 +76,7 @@ type Tracker struct {
 
 // A place is a worker's number in the index, and whether the worker names the blocks that it holds.
 type place struct {
-	number  kvindex.Worker
+	number  workerNumber
 	reports bool
 }
 
@@ -88,9 +87,9 @@ const awaitedTTL = 10 * time.Second
 // New returns the tracker for one pool. The options must be valid.
 func New(opts Options) *Tracker {
 	opts.Blocks, opts.TTL = cmp.Or(opts.Blocks, DefaultBlocks), cmp.Or(opts.TTL, DefaultTTL)
-	x := kvindex.New(opts.Blocks)
+	x := newIndex(opts.Blocks)
 	return &Tracker{
-		index: x, guessed: kvindex.NewForecast(x, opts.TTL), awaited: kvindex.NewForecast(x, awaitedTTL),
+		index: x, guessed: newForecast(x, opts.TTL), awaited: newForecast(x, awaitedTTL),
 		places: make(map[*fleet.Worker]place),
 	}
 }
@@ -107,7 +106,7 @@ type Lookup struct {
 type chain struct {
 	size    int
 	names   []uint64
-	overlap kvindex.Overlap
+	overlap overlap
 }
 
 // Lookup returns a lookup of a request.
@@ -157,7 +156,7 @@ func (l *Lookup) Sent(w *fleet.Worker, info *llmv1.WorkerInfo, now time.Time) {
 	l.tracker.forecast(at).Sent(at.number, s.names, now)
 }
 
-func (t *Tracker) forecast(at place) *kvindex.Forecast {
+func (t *Tracker) forecast(at place) *forecast {
 	if at.reports {
 		return t.awaited
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/chat-service/fleet"
-	"github.com/whence-dev/whence/chat-service/kvindex"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/kvblock"
@@ -110,7 +109,7 @@ func TestIndexFollowsKVEvents(t *testing.T) {
 func TestWorkerWithoutNamedBlocksIsForecast(t *testing.T) {
 	names := kvblock.Chain(nil, 0, prompt(64).GetPrompt(), 16)
 	follow(t, func(s *setup) {
-		expect := func(when string, telling int, want *kvindex.Forecast) {
+		expect := func(when string, telling int, want *forecast) {
 			at, _ := s.tracker.place(s.worker)
 			if n := s.tracker.reporting(); n != telling || s.tracker.forecast(at) != want {
 				t.Errorf("%s: %d workers name blocks, want %d, or the wrong forecast is used", when, n, telling)

@@ -1,4 +1,4 @@
-package kvindex
+package kvcache
 
 import (
 	"math/rand/v2"
@@ -8,21 +8,18 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/pkg/kvblock"
 )
-
-func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // naive is the obvious implementation of an index.
 type naive struct {
 	limit              int
-	reported, expected map[uint64]map[Worker]bool
+	reported, expected map[uint64]map[workerNumber]bool
 	order              []uint64 // oldest block first
 }
 
 func newNaive(limit int) *naive {
-	return &naive{limit: limit, reported: map[uint64]map[Worker]bool{}, expected: map[uint64]map[Worker]bool{}}
+	return &naive{limit: limit, reported: map[uint64]map[workerNumber]bool{}, expected: map[uint64]map[workerNumber]bool{}}
 }
 
 func (n *naive) forgetIfUnused(name uint64) {
@@ -33,7 +30,7 @@ func (n *naive) forgetIfUnused(name uint64) {
 	}
 }
 
-func (n *naive) store(where map[uint64]map[Worker]bool, w Worker, name uint64) {
+func (n *naive) store(where map[uint64]map[workerNumber]bool, w workerNumber, name uint64) {
 	n.order = slices.DeleteFunc(n.order, func(other uint64) bool { return other == name })
 	if len(n.order) >= n.limit {
 		gone := n.order[0]
@@ -43,27 +40,27 @@ func (n *naive) store(where map[uint64]map[Worker]bool, w Worker, name uint64) {
 	}
 	n.order = append(n.order, name)
 	if where[name] == nil {
-		where[name] = map[Worker]bool{}
+		where[name] = map[workerNumber]bool{}
 	}
 	where[name][w] = true
 }
 
-func (n *naive) remove(where map[uint64]map[Worker]bool, w Worker, name uint64) {
+func (n *naive) remove(where map[uint64]map[workerNumber]bool, w workerNumber, name uint64) {
 	delete(where[name], w)
 	n.forgetIfUnused(name)
 }
 
-func (n *naive) clear(where map[uint64]map[Worker]bool, w Worker) {
+func (n *naive) clear(where map[uint64]map[workerNumber]bool, w workerNumber) {
 	for _, name := range slices.Clone(n.order) {
 		n.remove(where, w, name)
 	}
 }
 
-func (n *naive) match(names []uint64, joined map[Worker]bool) (o Overlap) {
+func (n *naive) match(names []uint64, joined map[workerNumber]bool) (o overlap) {
 	for w := range joined {
 		held := func(i int) bool { return n.reported[names[i]][w] || n.expected[names[i]][w] }
 		for o[w] < len(names) {
-			if end := min(o[w]/run*run+run, len(names)); held(end - 1) {
+			if end := min(o[w]/runLength*runLength+runLength, len(names)); held(end - 1) {
 				o[w] = end
 				continue
 			}
@@ -76,7 +73,7 @@ func (n *naive) match(names []uint64, joined map[Worker]bool) (o Overlap) {
 	return o
 }
 
-func (n *naive) count(where map[uint64]map[Worker]bool, w Worker) (count int) {
+func (n *naive) count(where map[uint64]map[workerNumber]bool, w workerNumber) (count int) {
 	for _, workers := range where {
 		if workers[w] {
 			count++
@@ -90,8 +87,8 @@ func TestIndexMatchesTheNaiveIndex(t *testing.T) {
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		limit := 1 + random.IntN(90)
-		x, want := New(limit), newNaive(limit)
-		joined := map[Worker]bool{}
+		x, want := newIndex(limit), newNaive(limit)
+		joined := map[workerNumber]bool{}
 		names := make([]uint64, 80)
 		for i := range names {
 			names[i] = random.Uint64()
@@ -100,7 +97,7 @@ func TestIndexMatchesTheNaiveIndex(t *testing.T) {
 			}
 		}
 		for step := range 3000 {
-			w := Worker(random.IntN(6))
+			w := workerNumber(random.IntN(6))
 			if !joined[w] {
 				if got, ok := x.Join(); !ok || joined[got] {
 					t.Fatal(got, ok)
@@ -155,9 +152,9 @@ func TestIndexMatchesTheNaiveIndex(t *testing.T) {
 }
 
 func TestTooManyWorkersAreRefused(t *testing.T) {
-	x := New(10)
-	for i := range MaxWorkers {
-		if w, ok := x.Join(); !ok || w != Worker(i) {
+	x := newIndex(10)
+	for i := range maxWorkers {
+		if w, ok := x.Join(); !ok || w != workerNumber(i) {
 			t.Fatal(w, ok)
 		}
 	}
@@ -171,9 +168,9 @@ func TestTooManyWorkersAreRefused(t *testing.T) {
 }
 
 func TestForecastExpiresUnlessItIsRenewed(t *testing.T) {
-	x := New(100)
+	x := newIndex(100)
 	w, _ := x.Join()
-	f := NewForecast(x, time.Minute)
+	f := newForecast(x, time.Minute)
 	now := time.Now()
 	at := func(after time.Duration) int {
 		f.Expire(now.Add(after))
@@ -196,9 +193,9 @@ func TestForecastExpiresUnlessItIsRenewed(t *testing.T) {
 }
 
 func TestForecastIsBounded(t *testing.T) {
-	x := New(10)
+	x := newIndex(10)
 	w, _ := x.Join()
-	f := NewForecast(x, time.Hour)
+	f := newForecast(x, time.Hour)
 	for i := range uint64(100) {
 		f.Sent(w, []uint64{3 * i, 3*i + 1, 3*i + 2}, time.Now())
 	}
@@ -213,8 +210,8 @@ func TestForecastIsBounded(t *testing.T) {
 // TestOthersChangeWhileAWorkerIsForgotten is for the race detector, and for slots that move
 // meanwhile.
 func TestOthersChangeWhileAWorkerIsForgotten(t *testing.T) {
-	x := New(1 << 16)
-	var workers [4]Worker
+	x := newIndex(1 << 16)
+	var workers [4]workerNumber
 	var blocks [4][]uint64
 	random := rand.New(rand.NewPCG(1, 1))
 	for i := range workers {
@@ -254,10 +251,10 @@ func TestOthersChangeWhileAWorkerIsForgotten(t *testing.T) {
 }
 
 // full returns an index of ten million blocks of 64 workers, in prompts of 512 blocks.
-var full = sync.OnceValues(func() (*Index, [][]uint64) {
+var full = sync.OnceValues(func() (*index, [][]uint64) {
 	const blocks = 10_000_000
-	x := New(blocks)
-	for range MaxWorkers {
+	x := newIndex(blocks)
+	for range maxWorkers {
 		x.Join()
 	}
 	random := rand.New(rand.NewPCG(1, 2))
@@ -265,7 +262,7 @@ var full = sync.OnceValues(func() (*Index, [][]uint64) {
 	for i := range prompts {
 		prompts[i] = kvblock.Chain(nil, random.Uint64(), make([]uint32, 512*16), 16)
 		for range 1 + random.IntN(4) {
-			x.Store(Worker(random.IntN(MaxWorkers)), prompts[i])
+			x.Store(workerNumber(random.IntN(maxWorkers)), prompts[i])
 		}
 	}
 	return x, prompts

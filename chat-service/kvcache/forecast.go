@@ -1,15 +1,15 @@
-package kvindex
+package kvcache
 
 import (
 	"sync"
 	"time"
 )
 
-// A Forecast is the set of blocks that workers are expected to hold because prompts were sent to
+// A forecast is the set of blocks that workers are expected to hold because prompts were sent to
 // them. Each block expires after a time since it was last sent. The forecast has at most as many
 // blocks as its index; beyond that the oldest prompts expire early. It is safe for concurrent use.
-type Forecast struct {
-	index *Index
+type forecast struct {
+	index *index
 	ttl   time.Duration
 
 	mu      sync.Mutex       // guards the following fields
@@ -20,7 +20,7 @@ type Forecast struct {
 
 // A forecastPrompt is a prompt that was sent to a worker.
 type forecastPrompt struct {
-	worker Worker
+	worker workerNumber
 	names  []uint64
 	until  time.Time
 }
@@ -29,16 +29,16 @@ type forecastPrompt struct {
 // prompt with the block.
 type expectation struct {
 	name   uint64
-	worker Worker
+	worker workerNumber
 }
 
-// NewForecast returns a forecast in the index x, whose blocks expire after ttl.
-func NewForecast(x *Index, ttl time.Duration) *Forecast {
-	return &Forecast{index: x, ttl: ttl, pending: make(map[expectation]int)}
+// newForecast returns a forecast in the index x, whose blocks expire after ttl.
+func newForecast(x *index, ttl time.Duration) *forecast {
+	return &forecast{index: x, ttl: ttl, pending: make(map[expectation]int)}
 }
 
 // Sent records that a worker will soon hold blocks. The forecast retains names.
-func (f *Forecast) Sent(w Worker, names []uint64, now time.Time) {
+func (f *forecast) Sent(w workerNumber, names []uint64, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.expire(now)
@@ -57,20 +57,20 @@ func (f *Forecast) Sent(w Worker, names []uint64, now time.Time) {
 }
 
 // Expire removes prompts that were sent more than ttl ago.
-func (f *Forecast) Expire(now time.Time) {
+func (f *forecast) Expire(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.expire(now)
 }
 
-func (f *Forecast) expire(now time.Time) {
+func (f *forecast) expire(now time.Time) {
 	for len(f.sent) > 0 && !now.Before(f.sent[0].until) {
 		f.drop()
 	}
 }
 
 // drop removes the oldest prompt.
-func (f *Forecast) drop() {
+func (f *forecast) drop() {
 	s := f.sent[0]
 	f.sent[0] = forecastPrompt{}
 	f.sent = f.sent[1:]
