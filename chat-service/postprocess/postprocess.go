@@ -15,7 +15,6 @@ import (
 	"slices"
 
 	"github.com/whence-dev/whence/chat-service/reasoning"
-	"github.com/whence-dev/whence/chat-service/stopstring"
 	"github.com/whence-dev/whence/chat-service/toolcall"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
@@ -80,7 +79,7 @@ type Processor struct {
 	// The stages.
 	decoder  *tokenizer.Decoder
 	speller  speller
-	stop     *stopstring.Matcher // nil without stop strings
+	stop     *StopMatcher        // nil without stop strings
 	aligner  aligner             // aligns log-probabilities with text, if there are stop strings
 	reason   *reasoning.Splitter // nil if reasoning stays in the text
 	calls    *toolcall.Parser    // nil if calls stay in the text
@@ -109,7 +108,7 @@ func New(opts Options) *Processor {
 	}
 	p.speller = speller{tokenizer: opts.Tokenizer, keep: opts.KeepSpecial, shown: opts.Shown}
 	if len(opts.Stop) > 0 {
-		p.stop = stopstring.New(opts.Stop)
+		p.stop = NewStopMatcher(opts.Stop)
 	}
 	if opts.Form != nil {
 		p.reason = reasoning.New(opts.Form, opts.Reasoning, p.think)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/whence-dev/whence/chat-service/stopstring"
+	"github.com/whence-dev/whence/chat-service/postprocess"
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
@@ -163,7 +163,7 @@ func (r *tokenizerRow) stop(stops, parts []string, whole string) {
 			want, end = whole[:i], i+len(stop)
 		}
 	}
-	m := stopstring.New(stops)
+	m := postprocess.NewStopMatcher(stops)
 	var got strings.Builder
 	for _, part := range parts {
 		emit, _, _ := m.Next(part)

@@ -1,17 +1,17 @@
-package stopstring
+package postprocess
 
 // A tail is the held-back text. It is shorter than the longest stop string, and buf is at most
 // twice that plus a piece: emitted text is removed from its front only when it makes up half of
 // buf, so that a long partial match that advances byte by byte is not copied each time.
-type tail struct {
+type textTail struct {
 	buf  []byte
 	head int // buf[:head] has been emitted
 }
 
-func (t *tail) len() int { return len(t.buf) - t.head }
+func (t *textTail) len() int { return len(t.buf) - t.head }
 
 // cut appends piece, keeps the last keep bytes, and returns the bytes before them.
-func (t *tail) cut(piece string, keep int) string {
+func (t *textTail) cut(piece string, keep int) string {
 	if t.len() == 0 { // usually nothing is held back, and piece itself can be cut
 		t.buf, t.head = t.buf[:0], 0
 		out := len(piece) - keep

@@ -1,4 +1,4 @@
-package stopstring
+package postprocess
 
 import (
 	"math/rand/v2"
@@ -40,10 +40,11 @@ func mayStillMatch(stops []string, text string) int {
 	return longest
 }
 
-// check reads pieces with a Matcher and compares the output with the reference after each piece.
+// check reads pieces with a StopMatcher and compares the output with the reference after each
+// piece.
 func check(t *testing.T, stops, pieces []string) {
 	t.Helper()
-	m := New(stops)
+	m := NewStopMatcher(stops)
 	valid := !slices.ContainsFunc(slices.Concat(stops, pieces), func(s string) bool { return !utf8.ValidString(s) })
 	var shown, read strings.Builder
 	var matched string
@@ -111,7 +112,7 @@ func TestAnswerEndsBeforeStopString(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			check(t, tc.stops, tc.pieces)
-			m := New(tc.stops)
+			m := NewStopMatcher(tc.stops)
 			var got, matched string
 			for _, piece := range tc.pieces {
 				var emit string
@@ -176,7 +177,7 @@ func FuzzMatcherAgreesWithReference(f *testing.F) {
 
 func TestHeldBackIsBounded(t *testing.T) {
 	stop := strings.Repeat("a", 1000) + "b"
-	m := New([]string{stop})
+	m := NewStopMatcher([]string{stop})
 	for range 100_000 {
 		m.Next("a")
 		if m.held.len() >= len(stop) || cap(m.held.buf) > 4*len(stop) {
@@ -188,7 +189,7 @@ func TestHeldBackIsBounded(t *testing.T) {
 func TestNothingIsAllocatedWithoutPartialMatch(t *testing.T) {
 	pieces := []string{"Hello", ", ", "world", " 안녕", "\n"}
 	for name, stops := range map[string][]string{"no stops": nil, "stops": {"<|im_end|>", "STOP"}} {
-		m := New(stops)
+		m := NewStopMatcher(stops)
 		if n := testing.AllocsPerRun(100, func() {
 			for _, piece := range pieces {
 				m.Next(piece)
@@ -221,7 +222,7 @@ func BenchmarkNext(b *testing.B) {
 			}
 			b.SetBytes(size)
 			b.ReportAllocs()
-			m := New(bc.stops)
+			m := NewStopMatcher(bc.stops)
 			for b.Loop() {
 				for _, piece := range bc.pieces {
 					m.Next(piece)
