@@ -6,7 +6,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/whence-dev/whence/pkg/tokenizer/bpe"
 	"github.com/whence-dev/whence/pkg/tokenizer/pattern"
 )
 
@@ -22,7 +21,7 @@ type addedToken struct {
 	Special    bool    `json:"special"`     // may be skipped by decoding
 }
 
-// A segment is a part of a text: an added token, or, with id bpe.None, the text between two added
+// A segment is a part of a text: an added token, or, with id noToken, the text between two added
 // tokens.
 type segment struct {
 	start, end int
@@ -153,14 +152,14 @@ func (m *addedMatcher) split(dst []segment, text string) []segment {
 				end = len(text) - len(strings.TrimLeftFunc(text[end:], unicode.IsSpace))
 			}
 			if done < start {
-				dst = append(dst, segment{done, start, bpe.None})
+				dst = append(dst, segment{done, start, noToken})
 			}
 			dst = append(dst, segment{start, end, *token.ID})
 			done = end
 		}
 	}
 	if done < len(text) {
-		dst = append(dst, segment{done, len(text), bpe.None})
+		dst = append(dst, segment{done, len(text), noToken})
 	}
 	return dst
 }

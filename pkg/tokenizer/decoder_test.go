@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
-
-	"github.com/whence-dev/whence/pkg/tokenizer/bpe"
 )
 
 // decoders returns tokenizers with every kind of decoder, by file name, including testdata/*.json.
@@ -171,7 +169,7 @@ func TestDecoderEqualsTheStepsOfTheFile(t *testing.T) {
 	bytewise := func(tokens []string) []string {
 		var raw []byte
 		for _, s := range tokens {
-			if b, ok := bpe.ReadBytes(nil, s); ok {
+			if b, ok := readBytes(nil, s); ok {
 				raw = append(raw, b...)
 			} else {
 				raw = append(raw, s...)

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-
-	"github.com/whence-dev/whence/pkg/tokenizer/bpe"
 )
 
 // maxID is the largest id that a file may contain. Tables are as long as the largest id, so a
@@ -79,7 +77,7 @@ func (f *modelFile) build(byteLevel bool) (model, error) {
 	}
 }
 
-func (f *modelFile) bpe(byteLevel bool) (*bpe.Model, error) {
+func (f *modelFile) bpe(byteLevel bool) (*bpe, error) {
 	switch {
 	case f.Dropout != nil && *f.Dropout != 0:
 		return nil, errors.New("dropout is not supported: the same text would not have the same ids")
@@ -88,7 +86,7 @@ func (f *modelFile) bpe(byteLevel bool) (*bpe.Model, error) {
 	case f.WordSuffix != "":
 		return nil, fmt.Errorf("end_of_word_suffix %q is not supported", f.WordSuffix)
 	}
-	return bpe.New(bpe.Options{
+	return newBPE(bpeOptions{
 		Vocab:        f.Vocab.ids,
 		Merges:       f.Merges,
 		Ranks:        f.ranks,

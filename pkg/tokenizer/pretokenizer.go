@@ -7,7 +7,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/whence-dev/whence/pkg/tokenizer/bpe"
 	"github.com/whence-dev/whence/pkg/tokenizer/pattern"
 )
 
@@ -128,11 +127,11 @@ type (
 )
 
 func (spellingStage) split(dst []piece, p piece, _ *scratch) []piece {
-	return append(dst, piece{bpe.SpellBytes(p.text), p.first})
+	return append(dst, piece{spellBytes(p.text), p.first})
 }
 
 func (readingStage) split(dst []piece, p piece, _ *scratch) []piece {
-	raw, _ := bpe.ReadBytes(nil, p.text)
+	raw, _ := readBytes(nil, p.text)
 	return append(dst, piece{string(raw), p.first})
 }
 

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/whence-dev/whence/internal/modelfile"
-	"github.com/whence-dev/whence/pkg/tokenizer/bpe"
 	"github.com/whence-dev/whence/pkg/tokenizer/pattern"
 )
 
@@ -148,7 +147,7 @@ func newByteFile(tokens map[uint32]string, expression string, added []addedToken
 		if len(token) == 1 {
 			single[token[0]] = true
 		}
-		spelled := bpe.SpellBytes(token)
+		spelled := spellBytes(token)
 		if other, twice := m.Vocab.ids[spelled]; twice {
 			return nil, fmt.Errorf("tokens %d and %d are both %.40q", min(id, other), max(id, other), token)
 		}

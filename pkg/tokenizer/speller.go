@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"unicode/utf8"
-
-	"github.com/whence-dev/whence/pkg/tokenizer/bpe"
 )
 
 // ErrNoSpelling is returned by a Speller for a text that no ids decode to.
@@ -32,7 +30,7 @@ type Speller struct {
 type spellTable struct {
 	ids     map[string]uint32
 	longest int         // of the keys, in bytes
-	bytes   [256]uint32 // byte tokens, or bpe.None
+	bytes   [256]uint32 // byte tokens, or noToken
 }
 
 // NewSpeller returns a Speller at the beginning of a text. It fails if the file's decoder inserts
@@ -48,13 +46,13 @@ func (t *Tokenizer) NewSpeller() (*Speller, error) {
 func newSpellTable(tokens []spelledToken) *spellTable {
 	s := &spellTable{ids: make(map[string]uint32, len(tokens))}
 	for b := range s.bytes {
-		s.bytes[b] = bpe.None
+		s.bytes[b] = noToken
 	}
 	for id := range tokens {
 		switch t := &tokens[id]; {
 		case !t.is(known) || t.is(special):
 		case t.is(byteOnly):
-			if s.bytes[t.value] == bpe.None {
+			if s.bytes[t.value] == noToken {
 				s.bytes[t.value] = uint32(id)
 			}
 		case t.text != "":
@@ -80,7 +78,7 @@ next:
 		r, n := utf8.DecodeRuneInString(text)
 		for i := range n {
 			id := s.bytes[text[i]]
-			if id == bpe.None {
+			if id == noToken {
 				return nil, fmt.Errorf("character %q: %w", r, ErrNoSpelling)
 			}
 			ids = append(ids, id)

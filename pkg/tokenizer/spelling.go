@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
-
-	"github.com/whence-dev/whence/pkg/tokenizer/bpe"
 )
 
 // A spelling is the compiled decoder section: the text of every token, as far as that does not
@@ -160,7 +158,7 @@ func (s *spelling) spell(content string, first bool) spelledToken {
 	t := spelledToken{text: apply(s.early, content, first), flags: known}
 	switch {
 	case s.bytes:
-		raw, ok := bpe.ReadBytes(nil, t.text)
+		raw, ok := readBytes(nil, t.text)
 		if ok {
 			t.text = string(raw) // otherwise the token is plain text, like most added tokens
 		}

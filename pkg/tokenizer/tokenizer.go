@@ -32,7 +32,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/whence-dev/whence/pkg/tokenizer/bpe"
 	"github.com/whence-dev/whence/pkg/tokenizer/pattern"
 )
 
@@ -62,7 +61,7 @@ type scratch struct {
 	pieces, next []piece
 	spans        []pattern.Span
 	parts        []part
-	merger       bpe.Merger
+	merger       bpeMerger
 
 	began time.Time
 	err   error // why the text cannot be encoded
@@ -132,7 +131,7 @@ func (t *Tokenizer) EncodeText(text string, addSpecial bool) ([]uint32, error) {
 func (t *Tokenizer) encode(ids []uint32, text string, sc *scratch) []uint32 {
 	sc.outer = t.raw.split(sc.outer[:0], text)
 	for _, seg := range sc.outer {
-		if seg.id != bpe.None {
+		if seg.id != noToken {
 			ids = append(ids, seg.id)
 			continue
 		}
@@ -143,7 +142,7 @@ func (t *Tokenizer) encode(ids []uint32, text string, sc *scratch) []uint32 {
 		}
 		sc.inner = t.normal.split(sc.inner[:0], p.text)
 		for _, in := range sc.inner {
-			if in.id != bpe.None {
+			if in.id != noToken {
 				ids = append(ids, in.id)
 				continue
 			}

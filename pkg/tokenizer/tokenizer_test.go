@@ -12,8 +12,6 @@ import (
 
 	"golang.org/x/text/unicode/norm"
 	"golang.org/x/text/unicode/rangetable"
-
-	"github.com/whence-dev/whence/pkg/tokenizer/bpe"
 )
 
 func TestInvalidUTF8IsReadAsInRust(t *testing.T) {
@@ -78,7 +76,7 @@ func TestSpecialTokensInTextAreThatToken(t *testing.T) {
 	if got := tok.Decode(ids, true); got != "user\nHi<|im_end" {
 		t.Errorf("without special tokens: %q", got)
 	}
-	if got := tok.Decode(append(ids, 1<<20, bpe.None), false); got != "<|im_start|>user\nHi<|im_end|><|im_end" {
+	if got := tok.Decode(append(ids, 1<<20, noToken), false); got != "<|im_start|>user\nHi<|im_end|><|im_end" {
 		t.Errorf("with ids that have no token: %q", got)
 	}
 }

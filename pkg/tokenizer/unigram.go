@@ -6,13 +6,11 @@ import (
 	"slices"
 	"sync"
 	"unicode/utf8"
-
-	"github.com/whence-dev/whence/pkg/tokenizer/bpe"
 )
 
 // A model converts words to ids.
 type model interface {
-	Encode(ids []uint32, word string, mg *bpe.Merger) []uint32
+	Encode(ids []uint32, word string, mg *bpeMerger) []uint32
 	ID(token string) (uint32, bool)
 }
 
@@ -21,7 +19,7 @@ type model interface {
 type unigram struct {
 	pieces  lexicon
 	byText  map[string]uint32
-	bytes   [256]uint32 // byte tokens, or bpe.None
+	bytes   [256]uint32 // byte tokens, or noToken
 	falls   bool        // unknown characters become bytes
 	unknown uint32
 	penalty float64 // score of an unknown character
@@ -29,7 +27,7 @@ type unigram struct {
 	// decides between equals. And of several unknown characters together it looks for a token, and for
 	// bytes only if there are tokens for all.
 	listed  bool
-	cache   *bpe.WordCache // of a listed unigram: SentencePiece's words are whole texts
+	cache   *wordCache // of a listed unigram: SentencePiece's words are whole texts
 	scratch sync.Pool
 }
 
@@ -38,7 +36,7 @@ const unknownPenalty = 10
 
 // newPieces returns the unigram of a SentencePiece model.
 func newPieces(m *spmModel, ranks []uint32) (*unigram, error) {
-	u := &unigram{byText: make(map[string]uint32, len(m.pieces)), falls: m.byteFallback, unknown: bpe.None}
+	u := &unigram{byText: make(map[string]uint32, len(m.pieces)), falls: m.byteFallback, unknown: noToken}
 	var least, most float32
 	first := true
 	for i, p := range m.pieces {
@@ -53,7 +51,7 @@ func newPieces(m *spmModel, ranks []uint32) (*unigram, error) {
 			least, most = min(least, p.score), max(most, p.score)
 		}
 	}
-	if u.unknown == bpe.None {
+	if u.unknown == noToken {
 		return nil, errors.New("there is no unknown piece")
 	}
 	u.penalty = float64(least - unknownPenalty)
@@ -84,7 +82,7 @@ func newUnigram(tokens []scoredToken, unknown *int, falls bool) (*unigram, error
 	}
 	u := &unigram{
 		byText: make(map[string]uint32, len(tokens)), falls: falls, unknown: uint32(*unknown), penalty: tokens[0].score,
-		listed: true, cache: bpe.NewWordCache(),
+		listed: true, cache: newWordCache(),
 	}
 	for id, t := range tokens {
 		if len(t.text) > maxPiece {
@@ -111,7 +109,7 @@ func (u *unigram) findBytes() (missing int) {
 	for b := range u.bytes {
 		id, ok := u.byText[fmt.Sprintf("<0x%02X>", b)]
 		if !ok {
-			id = bpe.None
+			id = noToken
 			if missing < 0 {
 				missing = b
 			}
@@ -135,7 +133,7 @@ type unigramStep struct {
 }
 
 // Encode appends the ids of word.
-func (u *unigram) Encode(ids []uint32, word string, _ *bpe.Merger) []uint32 {
+func (u *unigram) Encode(ids []uint32, word string, _ *bpeMerger) []uint32 {
 	if u.cache == nil {
 		return u.encode(ids, word)
 	}
@@ -231,7 +229,7 @@ func (u *unigram) unknowns(ids []uint32, text string) []uint32 {
 	}
 	n := len(ids)
 	for _, b := range []byte(text) {
-		if u.bytes[b] == bpe.None {
+		if u.bytes[b] == noToken {
 			return append(ids[:n], u.unknown)
 		}
 		ids = append(ids, u.bytes[b])

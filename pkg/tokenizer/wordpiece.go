@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/whence-dev/whence/pkg/tokenizer/bpe"
 )
 
 // A wordPiece is BERT's model: a word becomes the longest tokens from left to right, or one unknown
@@ -16,7 +14,7 @@ type wordPiece struct {
 	begins, follows lexicon // tokens at the beginning of a word, and behind it
 	unknown         uint32
 	longest         int // characters of a word; a longer one is unknown
-	cache           *bpe.WordCache
+	cache           *wordCache
 }
 
 func newWordPiece(f *modelFile) (*wordPiece, error) {
@@ -42,7 +40,7 @@ func newWordPiece(f *modelFile) (*wordPiece, error) {
 	}
 	return &wordPiece{
 		ids: f.Vocab.ids, begins: newLexicon(begins), follows: newLexicon(follows), unknown: unknown,
-		longest: *f.MaxChars, cache: bpe.NewWordCache(),
+		longest: *f.MaxChars, cache: newWordCache(),
 	}, nil
 }
 
@@ -53,7 +51,7 @@ func (w *wordPiece) ID(token string) (uint32, bool) {
 }
 
 // Encode appends the ids of word.
-func (w *wordPiece) Encode(ids []uint32, word string, _ *bpe.Merger) []uint32 {
+func (w *wordPiece) Encode(ids []uint32, word string, _ *bpeMerger) []uint32 {
 	slot := w.cache.Slot(word)
 	if known, ok := slot.Find(word); ok {
 		return append(ids, known...)

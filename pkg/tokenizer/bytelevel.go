@@ -1,4 +1,4 @@
-package bpe
+package tokenizer
 
 import (
 	"unicode/utf8"
@@ -6,7 +6,7 @@ import (
 
 // Byte-level vocabularies write every byte as a printable character, so that JSON can hold tokens:
 // printable Latin-1 characters represent themselves, and the other bytes are numbered from U+0100.
-// A Model stores such vocabularies as bytes, and converts only at its boundaries.
+// A bpe stores such vocabularies as bytes, and converts only at its boundaries.
 var (
 	byteRune = func() (table [256]rune) {
 		n := rune(256)
@@ -29,8 +29,8 @@ var (
 	}()
 )
 
-// SpellBytes returns the characters that represent the bytes of s.
-func SpellBytes(s string) string {
+// spellBytes returns the characters that represent the bytes of s.
+func spellBytes(s string) string {
 	out := make([]byte, 0, 2*len(s))
 	for i := range len(s) {
 		out = utf8.AppendRune(out, byteRune[s[i]])
@@ -38,9 +38,9 @@ func SpellBytes(s string) string {
 	return string(out)
 }
 
-// ReadBytes appends the bytes that the characters of s represent. If a character represents no
+// readBytes appends the bytes that the characters of s represent. If a character represents no
 // byte, ok is false and dst is unchanged.
-func ReadBytes(dst []byte, s string) (_ []byte, ok bool) {
+func readBytes(dst []byte, s string) (_ []byte, ok bool) {
 	n := len(dst)
 	for _, r := range s {
 		b, ok := runeByte[r]

@@ -1,4 +1,4 @@
-package bpe
+package tokenizer
 
 import (
 	"fmt"
@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-func newTestModel(t testing.TB, o Options) *Model {
+func newTestModel(t testing.TB, o bpeOptions) *bpe {
 	t.Helper()
-	m, err := New(o)
+	m, err := newBPE(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -18,8 +18,8 @@ func newTestModel(t testing.TB, o Options) *Model {
 }
 
 // letters returns a vocabulary of the letters, followed by the results of the merges.
-func letters(of string, merges ...[2]string) Options {
-	o := Options{Vocab: make(map[string]uint32), Merges: merges}
+func letters(of string, merges ...[2]string) bpeOptions {
+	o := bpeOptions{Vocab: make(map[string]uint32), Merges: merges}
 	for _, r := range of {
 		o.Vocab[string(r)] = uint32(len(o.Vocab))
 	}
@@ -31,10 +31,10 @@ func letters(of string, merges ...[2]string) Options {
 	return o
 }
 
-func encode(m *Model, word string) []uint32 { return m.Encode(nil, word, new(Merger)) }
+func encode(m *bpe, word string) []uint32 { return m.Encode(nil, word, new(bpeMerger)) }
 
 // naive joins the leftmost pair of the lowest rank, and searches again from the start.
-func naive(o Options, word string) (ids []uint32) {
+func naive(o bpeOptions, word string) (ids []uint32) {
 	symbols := strings.Split(word, "")
 	for {
 		best, at := len(o.Merges), -1
@@ -95,16 +95,16 @@ func TestWordThatIsATokenNeedsNoMerges(t *testing.T) {
 func TestUnknownCharacters(t *testing.T) {
 	vocab := map[string]uint32{"a": 0, "?": 1, "<0xC3>": 2, "<0xA9>": 3}
 	for _, c := range []struct {
-		o    Options
+		o    bpeOptions
 		word string
 		want []uint32
 	}{
-		{Options{}, "axya", []uint32{0, 0}},
-		{Options{Unk: "?"}, "axya", []uint32{0, 1, 1, 0}},
-		{Options{Unk: "?", FuseUnk: true}, "axyax", []uint32{0, 1, 0, 1}},
-		{Options{ByteFallback: true}, "aé", []uint32{0, 2, 3}},
-		{Options{ByteFallback: true, Unk: "?"}, "èé", []uint32{2, 3, 1}}, // è has a byte without a token
-		{Options{ByteFallback: true, Unk: "?", FuseUnk: true}, "xéya", []uint32{2, 3, 1, 0}},
+		{bpeOptions{}, "axya", []uint32{0, 0}},
+		{bpeOptions{Unk: "?"}, "axya", []uint32{0, 1, 1, 0}},
+		{bpeOptions{Unk: "?", FuseUnk: true}, "axyax", []uint32{0, 1, 0, 1}},
+		{bpeOptions{ByteFallback: true}, "aé", []uint32{0, 2, 3}},
+		{bpeOptions{ByteFallback: true, Unk: "?"}, "èé", []uint32{2, 3, 1}}, // è has a byte without a token
+		{bpeOptions{ByteFallback: true, Unk: "?", FuseUnk: true}, "xéya", []uint32{2, 3, 1, 0}},
 	} {
 		c.o.Vocab = vocab
 		if got := encode(newTestModel(t, c.o), c.word); !slices.Equal(got, c.want) {
@@ -114,7 +114,7 @@ func TestUnknownCharacters(t *testing.T) {
 }
 
 func TestByteLevelTokensAreFoundByTheirSpelling(t *testing.T) {
-	m := newTestModel(t, Options{ByteLevel: true, Vocab: map[string]uint32{"Ġ": 0, "t": 1, "Ġt": 2, "｜x｜": 3}, Merges: [][2]string{{"Ġ", "t"}}})
+	m := newTestModel(t, bpeOptions{ByteLevel: true, Vocab: map[string]uint32{"Ġ": 0, "t": 1, "Ġt": 2, "｜x｜": 3}, Merges: [][2]string{{"Ġ", "t"}}})
 	if got := encode(m, " t"); !slices.Equal(got, []uint32{2}) {
 		t.Errorf("ids %v", got)
 	}
@@ -133,11 +133,11 @@ func TestBytesAreSpelledAndRead(t *testing.T) {
 	for b := range 256 {
 		all.WriteByte(byte(b))
 	}
-	spelled := SpellBytes(all.String())
-	if raw, ok := ReadBytes(nil, spelled); !ok || string(raw) != all.String() {
+	spelled := spellBytes(all.String())
+	if raw, ok := readBytes(nil, spelled); !ok || string(raw) != all.String() {
 		t.Errorf("%q reads %q", spelled, raw)
 	}
-	if raw, ok := ReadBytes([]byte("x"), "Ġ "); ok || string(raw) != "x" {
+	if raw, ok := readBytes([]byte("x"), "Ġ "); ok || string(raw) != "x" {
 		t.Errorf("a space represents %q", raw)
 	}
 }

@@ -1,4 +1,4 @@
-package bpe
+package tokenizer
 
 import (
 	"hash/maphash"
@@ -14,18 +14,19 @@ const (
 	maxCachedWord = 48
 )
 
-// A WordCache caches the ids of recent words: texts repeat words, and finding the tokens of a word is
-// most of the cost of encoding. It is safe for concurrent use.
+// A wordCache caches the ids of recent words: texts repeat words, and finding the tokens of a word
+// is most of the cost of encoding. It is safe for concurrent use.
 //
 // It is a direct-mapped table. Every word has one slot, and a new word evicts the old word of the
 // slot. So the cache is bounded and needs no lock, and a hostile text can at most empty it.
-type WordCache struct {
+type wordCache struct {
 	seed  maphash.Seed
-	slots [cacheSlots]Slot
+	slots [cacheSlots]cacheSlot
 }
 
-// A Slot is the place of a word in a cache. It is nil for a word that is too long to be cached.
-type Slot struct{ word atomic.Pointer[cachedWord] }
+// A cacheSlot is the place of a word in a cache. It is nil for a word that is too long to be
+// cached.
+type cacheSlot struct{ word atomic.Pointer[cachedWord] }
 
 // A cachedWord is immutable after it has been stored in a slot.
 type cachedWord struct {
@@ -33,11 +34,11 @@ type cachedWord struct {
 	ids  []uint32
 }
 
-// NewWordCache returns an empty cache.
-func NewWordCache() *WordCache { return &WordCache{seed: maphash.MakeSeed()} }
+// newWordCache returns an empty cache.
+func newWordCache() *wordCache { return &wordCache{seed: maphash.MakeSeed()} }
 
 // Slot returns the slot of word.
-func (c *WordCache) Slot(word string) *Slot {
+func (c *wordCache) Slot(word string) *cacheSlot {
 	if len(word) > maxCachedWord {
 		return nil
 	}
@@ -45,7 +46,7 @@ func (c *WordCache) Slot(word string) *Slot {
 }
 
 // Find returns the ids of word if the slot has them. They must not be changed.
-func (s *Slot) Find(word string) (ids []uint32, ok bool) {
+func (s *cacheSlot) Find(word string) (ids []uint32, ok bool) {
 	if s == nil {
 		return nil, false
 	}
@@ -58,7 +59,7 @@ func (s *Slot) Find(word string) (ids []uint32, ok bool) {
 
 // Store puts a word into the slot. It copies word and ids, because word is a part of the caller's text
 // and ids is a part of the caller's result.
-func (s *Slot) Store(word string, ids []uint32) {
+func (s *cacheSlot) Store(word string, ids []uint32) {
 	if s != nil {
 		s.word.Store(&cachedWord{word: strings.Clone(word), ids: slices.Clone(ids)})
 	}

@@ -1,11 +1,4 @@
-// Package bpe converts words to tokens by byte pair encoding: a word begins as its bytes or
-// characters, and neighbours are joined, in the order in which the training joined them, until no
-// known pair is left.
-//
-// Words are bytes for byte-level models, otherwise valid UTF-8. Ids are the vocabulary's. Encoding
-// a word of n bytes takes O(n log n) time for any word. The order of merges, and the treatment of
-// unknown characters, equal those of the Rust library "tokenizers" 0.22.
-package bpe
+package tokenizer
 
 import (
 	"errors"
@@ -13,26 +6,31 @@ import (
 	"unicode/utf8"
 )
 
-// None is not an id of any token.
-const None = ^uint32(0)
+// noToken is not an id of any token.
+const noToken = ^uint32(0)
 
-// Options are the parts of a Model.
-type Options struct {
+// bpeOptions are the parts of a bpe.
+type bpeOptions struct {
 	Vocab  map[string]uint32 // retained, not copied
 	Merges [][2]string       // pairs of tokens, lowest rank first
 	// Ranks has the rank of every token, by id, in models that list no merges: two neighbours are
-	// joined if the result is a token, lowest rank first. The tokens with rank None take no part.
+	// joined if the result is a token, lowest rank first. The tokens with rank noToken take no
+	// part.
 	Ranks []uint32
 
-	ByteLevel    bool   // the vocabulary spells bytes (see SpellBytes)
+	ByteLevel    bool   // the vocabulary spells bytes (see spellBytes)
 	IgnoreMerges bool   // a word that is a token is that token
 	ByteFallback bool   // an unknown character becomes the tokens <0x00> to <0xFF> of its bytes, if all of them exist
 	Unk          string // the token of any other unknown character; if "", such a character is dropped
 	FuseUnk      bool   // neighbouring unknown characters become one Unk
 }
 
-// A Model is a vocabulary and the order of merges. It is safe for concurrent use.
-type Model struct {
+// A bpe is a vocabulary and the order of merges. It is safe for concurrent use.
+//
+// Words are bytes for byte-level models, otherwise valid UTF-8. Ids are the vocabulary's. Encoding
+// a word of n bytes takes O(n log n) time for any word. The order of merges, and the treatment of
+// unknown characters, equal those of the Rust library "tokenizers" 0.22.
+type bpe struct {
 	// Static.
 
 	// ids maps a token's bytes (byte-level) or text to its id.
@@ -42,34 +40,34 @@ type Model struct {
 	unread map[string]uint32
 
 	byteLevel bool
-	alphabet  [256]uint32 // byte-level: the token of each byte, or None
-	fallback  [256]uint32 // byte fallback: the token <0xNN> of each byte, or None
+	alphabet  [256]uint32 // byte-level: the token of each byte, or noToken
+	fallback  [256]uint32 // byte fallback: the token <0xNN> of each byte, or noToken
 
-	merges       map[uint64]merge // by pair
+	merges       map[uint64]bpeMerge // by pair
 	ignoreMerges bool
 	byteFallback bool
 	fuseUnk      bool
-	unk          uint32 // or None
+	unk          uint32 // or noToken
 
-	cache *WordCache // safe for concurrent use
+	cache *wordCache // safe for concurrent use
 }
 
 // A merge is the result of joining a pair of neighbouring symbols. Lower ranks are merged first.
-type merge struct{ rank, id uint32 }
+type bpeMerge struct{ rank, id uint32 }
 
 func pair(left, right uint32) uint64 { return uint64(left)<<32 | uint64(right) }
 
-// New returns the model, or an error that names the token missing from the vocabulary.
-func New(o Options) (*Model, error) {
-	m := &Model{
+// newBPE returns the model, or an error that names the token missing from the vocabulary.
+func newBPE(o bpeOptions) (*bpe, error) {
+	m := &bpe{
 		ids:          o.Vocab,
 		byteLevel:    o.ByteLevel,
 		ignoreMerges: o.IgnoreMerges,
 		byteFallback: o.ByteFallback,
 		fuseUnk:      o.FuseUnk,
-		unk:          None,
-		merges:       make(map[uint64]merge, len(o.Merges)),
-		cache:        NewWordCache(),
+		unk:          noToken,
+		merges:       make(map[uint64]bpeMerge, len(o.Merges)),
+		cache:        newWordCache(),
 	}
 	if o.Unk != "" {
 		id, ok := o.Vocab[o.Unk]
@@ -92,7 +90,7 @@ func New(o Options) (*Model, error) {
 		case !okBoth:
 			return nil, fmt.Errorf("merge %d: token %q is not in the vocabulary", rank, joined)
 		}
-		m.merges[pair(left, right)] = merge{rank: uint32(rank), id: id} // the last of equal pairs wins
+		m.merges[pair(left, right)] = bpeMerge{rank: uint32(rank), id: id} // the last of equal pairs wins
 	}
 	if o.ByteLevel {
 		m.readVocab(o.Vocab)
@@ -103,7 +101,7 @@ func New(o Options) (*Model, error) {
 		}
 	}
 	for b := range m.fallback {
-		m.fallback[b] = None
+		m.fallback[b] = noToken
 		if id, ok := o.Vocab[fmt.Sprintf("<0x%02X>", b)]; ok {
 			m.fallback[b] = id
 		}
@@ -116,10 +114,10 @@ func New(o Options) (*Model, error) {
 const maxPairs = 1 << 28
 
 // rank makes a merge of every pair of tokens whose join is a token.
-func (m *Model) rank(ranks []uint32) error {
+func (m *bpe) rank(ranks []uint32) error {
 	work := 0
 	for token, id := range m.ids {
-		if ranks[id] == None {
+		if ranks[id] == noToken {
 			continue
 		}
 		if work += len(token) * len(token); work > maxPairs {
@@ -127,11 +125,11 @@ func (m *Model) rank(ranks []uint32) error {
 		}
 		for i := 1; i < len(token); i++ {
 			left, ok := m.ids[token[:i]]
-			if !ok || ranks[left] == None {
+			if !ok || ranks[left] == noToken {
 				continue
 			}
-			if right, ok := m.ids[token[i:]]; ok && ranks[right] != None {
-				m.merges[pair(left, right)] = merge{rank: ranks[id], id: id}
+			if right, ok := m.ids[token[i:]]; ok && ranks[right] != noToken {
+				m.merges[pair(left, right)] = bpeMerge{rank: ranks[id], id: id}
 			}
 		}
 	}
@@ -139,15 +137,15 @@ func (m *Model) rank(ranks []uint32) error {
 }
 
 // readVocab indexes the vocabulary by the bytes of its tokens.
-func (m *Model) readVocab(vocab map[string]uint32) {
+func (m *bpe) readVocab(vocab map[string]uint32) {
 	m.ids = make(map[string]uint32, len(vocab))
 	m.unread = make(map[string]uint32)
 	for b := range m.alphabet {
-		m.alphabet[b] = None
+		m.alphabet[b] = noToken
 	}
 	var buf []byte
 	for token, id := range vocab {
-		raw, ok := ReadBytes(buf[:0], token)
+		raw, ok := readBytes(buf[:0], token)
 		if !ok {
 			m.unread[token] = id
 			continue
@@ -161,12 +159,12 @@ func (m *Model) readVocab(vocab map[string]uint32) {
 }
 
 // ID returns the id of the token that the vocabulary writes as token.
-func (m *Model) ID(token string) (uint32, bool) {
+func (m *bpe) ID(token string) (uint32, bool) {
 	if !m.byteLevel {
 		id, ok := m.ids[token]
 		return id, ok
 	}
-	if raw, ok := ReadBytes(nil, token); ok {
+	if raw, ok := readBytes(nil, token); ok {
 		id, ok := m.ids[string(raw)]
 		return id, ok
 	}
@@ -175,7 +173,7 @@ func (m *Model) ID(token string) (uint32, bool) {
 }
 
 // Encode appends the ids of word.
-func (m *Model) Encode(ids []uint32, word string, mg *Merger) []uint32 {
+func (m *bpe) Encode(ids []uint32, word string, mg *bpeMerger) []uint32 {
 	if word == "" {
 		return ids
 	}
@@ -194,7 +192,7 @@ func (m *Model) Encode(ids []uint32, word string, mg *Merger) []uint32 {
 	return ids
 }
 
-func (m *Model) merge(ids []uint32, word string, mg *Merger) []uint32 {
+func (m *bpe) merge(ids []uint32, word string, mg *bpeMerger) []uint32 {
 	mg.reset()
 	if m.byteLevel {
 		m.pushBytes(mg, word)
@@ -206,21 +204,21 @@ func (m *Model) merge(ids []uint32, word string, mg *Merger) []uint32 {
 
 // pushBytes pushes the symbols of a byte-level word. Vocabularies without a token for every byte
 // are rare.
-func (m *Model) pushBytes(mg *Merger, word string) {
-	u := unknowns{model: m, mg: mg}
+func (m *bpe) pushBytes(mg *bpeMerger, word string) {
+	u := unknownRun{model: m, mg: mg}
 	for i := range len(word) {
-		if id := m.alphabet[word[i]]; id != None {
+		if id := m.alphabet[word[i]]; id != noToken {
 			u.end()
 			mg.push(id)
 		} else {
-			u.add(SpellBytes(word[i : i+1]))
+			u.add(spellBytes(word[i : i+1]))
 		}
 	}
 	u.end()
 }
 
-func (m *Model) pushChars(mg *Merger, word string) {
-	u := unknowns{model: m, mg: mg}
+func (m *bpe) pushChars(mg *bpeMerger, word string) {
+	u := unknownRun{model: m, mg: mg}
 	for i := 0; i < len(word); {
 		_, n := utf8.DecodeRuneInString(word[i:])
 		char := word[i : i+n]
@@ -236,20 +234,20 @@ func (m *Model) pushChars(mg *Merger, word string) {
 }
 
 // unknowns pushes the symbols for unknown characters.
-type unknowns struct {
-	model *Model
-	mg    *Merger
+type unknownRun struct {
+	model *bpe
+	mg    *bpeMerger
 	// pending reports that an unk has not been pushed yet. Like the Rust library, this type pushes
 	// it only when a known character follows, after the byte tokens of unknown characters in
 	// between.
 	pending bool
 }
 
-func (u *unknowns) add(char string) {
+func (u *unknownRun) add(char string) {
 	if u.model.byteFallback && u.addBytes(char) {
 		return
 	}
-	if u.model.unk == None {
+	if u.model.unk == noToken {
 		return
 	}
 	if !u.model.fuseUnk {
@@ -258,9 +256,9 @@ func (u *unknowns) add(char string) {
 	u.pending = true
 }
 
-func (u *unknowns) addBytes(char string) bool {
+func (u *unknownRun) addBytes(char string) bool {
 	for i := range len(char) {
-		if u.model.fallback[char[i]] == None {
+		if u.model.fallback[char[i]] == noToken {
 			return false
 		}
 	}
@@ -270,7 +268,7 @@ func (u *unknowns) addBytes(char string) bool {
 	return true
 }
 
-func (u *unknowns) end() {
+func (u *unknownRun) end() {
 	if u.pending {
 		u.mg.push(u.model.unk)
 		u.pending = false
