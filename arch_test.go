@@ -276,7 +276,7 @@ func TestEveryPackageSaysWhatItPromises(t *testing.T) {
 	}
 }
 
-// TestIntervalsIgnoreTheMachinesClock: intervals within a process are measured with package uptime.
+// TestIntervalsIgnoreTheMachinesClock: intervals within a process are measured with process.Uptime.
 // Differences of Unix times jump when the machine's clock is set.
 func TestIntervalsIgnoreTheMachinesClock(t *testing.T) {
 	wall := regexp.MustCompile(`time\.Now\(\).*\.UnixNano\(\)`)
@@ -291,7 +291,7 @@ func TestIntervalsIgnoreTheMachinesClock(t *testing.T) {
 				t.Fatal(err)
 			}
 			if found := wall.Find(text); found != nil {
-				t.Errorf("%s/%s: %s: use package uptime", name, file, found)
+				t.Errorf("%s/%s: %s: use process.Uptime", name, file, found)
 			}
 		}
 	}

@@ -24,7 +24,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/whence-dev/whence/internal/uptime"
+	"github.com/whence-dev/whence/internal/process"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -68,7 +68,7 @@ type Book struct {
 	shared *server // nil without Redis
 	missed departures
 
-	downUntil atomic.Int64    // until when, on the clock of package uptime, the server is not called; 0 while it answers
+	downUntil atomic.Int64    // until when, on the clock of process.Uptime, the server is not called; 0 while it answers
 	closing   context.Context //nolint:containedctx // it ends with the Book, not with a call
 	close     context.CancelFunc
 	beats     sync.WaitGroup
@@ -191,7 +191,7 @@ func (g *Grant) Charge(ctx context.Context, total int) {
 			return
 		}
 	}
-	b.own.enter(g.accounts, v, uptime.Now(), false)
+	b.own.enter(g.accounts, v, process.Uptime(), false)
 	g.charged = total
 }
 
@@ -201,7 +201,7 @@ func (b *Book) enter(ctx context.Context, g *Grant, v visit) (states []state, re
 		if b.shared != nil && b.config.Closed {
 			return nil, refused, errNoServer
 		}
-		states, refused = b.own.enter(g.accounts, v, uptime.Now(), true)
+		states, refused = b.own.enter(g.accounts, v, process.Uptime(), true)
 		return states, refused, nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.config.timeout)
@@ -212,9 +212,9 @@ func (b *Book) enter(ctx context.Context, g *Grant, v visit) (states []state, re
 	case err != nil && b.config.Closed:
 		return nil, refused, errNoServer
 	case err != nil:
-		states, refused = b.own.enter(g.accounts, v, uptime.Now(), true)
+		states, refused = b.own.enter(g.accounts, v, process.Uptime(), true)
 	case refused.account < 0:
-		b.own.enter(g.accounts, v, uptime.Now(), false)
+		b.own.enter(g.accounts, v, process.Uptime(), false)
 	}
 	return states, refused, nil
 }
@@ -222,13 +222,13 @@ func (b *Book) enter(ctx context.Context, g *Grant, v visit) (states []state, re
 var errNoServer = &streamerr.Error{Reason: streamerr.Unavailable, Message: "the limits of this API key cannot be checked now, because redis does not answer", RetryAfter: downTime}
 
 // asks reports whether the server should be called.
-func (b *Book) asks() bool { return b.shared != nil && int64(uptime.Now()) >= b.downUntil.Load() }
+func (b *Book) asks() bool { return b.shared != nil && int64(process.Uptime()) >= b.downUntil.Load() }
 
 // answered records whether the server has answered, and logs a change.
 func (b *Book) answered(err error) {
 	until := int64(0)
 	if err != nil {
-		until = int64(uptime.Now() + downTime)
+		until = int64(process.Uptime() + downTime)
 	}
 	switch was := b.downUntil.Swap(until); {
 	case was == 0 && err != nil && b.config.Closed:
@@ -254,7 +254,7 @@ func (g *Grant) End(tokens int) {
 		defer g.mu.Unlock()
 		b := g.book
 		tokens = max(0, tokens-g.charged)
-		b.own.leave(g.accounts, g.stream, tokens, uptime.Now())
+		b.own.leave(g.accounts, g.stream, tokens, process.Uptime())
 		if b.shared != nil {
 			b.leaves.Go(func() { b.depart(departure{accounts: g.accounts, stream: g.stream, tokens: tokens}) })
 		}

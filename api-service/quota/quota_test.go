@@ -14,8 +14,8 @@ import (
 	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/internal/logtest"
 	"github.com/whence-dev/whence/internal/polltest"
+	"github.com/whence-dev/whence/internal/process"
 	"github.com/whence-dev/whence/internal/redistest"
-	"github.com/whence-dev/whence/internal/uptime"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -258,7 +258,7 @@ func TestBeatRestoresStreams(t *testing.T) {
 		t.Errorf("%d streams of one account count again", n)
 	}
 	ended := b.own.liveStreams()[:1]
-	b.own.leave([]Account{{Name: ended[0].account}}, ended[0].stream, 0, uptime.Now())
+	b.own.leave([]Account{{Name: ended[0].account}}, ended[0].stream, 0, process.Uptime())
 	if got := b.own.ended(append(ended, b.own.liveStreams()[0])); len(got) != 1 || got[0] != ended[0] {
 		t.Errorf("%v have ended, want %v", got, ended)
 	}
@@ -285,7 +285,7 @@ func TestMissedDeparturesAreSent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.downUntil.Store(int64(uptime.Now() + time.Hour))
+		b.downUntil.Store(int64(process.Uptime() + time.Hour))
 		g.End(60)
 		b.leaves.Wait()
 		if n := db.ZCard(t.Context(), streamsKey("missed")).Val(); n != 1 {
@@ -307,7 +307,7 @@ func TestMissedDeparturesAreSent(t *testing.T) {
 	if got := tokens(); !strings.Contains(got, "120") && got != "60 60" { // a minute may have ended meanwhile
 		t.Errorf("charged are %s", got)
 	}
-	b.downUntil.Store(int64(uptime.Now() + time.Hour))
+	b.downUntil.Store(int64(process.Uptime() + time.Hour))
 	for range maxDepartures + 10 {
 		b.depart(departure{accounts: limit, stream: "x"})
 	}

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/whence-dev/whence/internal/uptime"
+	"github.com/whence-dev/whence/internal/process"
 )
 
 const (
@@ -29,14 +29,14 @@ type guard struct {
 
 	mu     sync.Mutex
 	last   error         // of the last refused reply
-	until  time.Duration // on the clock of package uptime: when a connection may be made again
+	until  time.Duration // on the clock of process.Uptime: when a connection may be made again
 	logged time.Duration // when a refused reply was logged; 0 for never
 }
 
 // dialChecked makes a connection.
 func (g *guard) dialChecked(ctx context.Context, network, addr string) (net.Conn, error) {
 	g.mu.Lock()
-	last, waits := g.last, g.until > uptime.Now()
+	last, waits := g.last, g.until > process.Uptime()
 	g.mu.Unlock()
 	if waits {
 		return nil, last
@@ -60,7 +60,7 @@ func (g *guard) dialChecked(ctx context.Context, network, addr string) (net.Conn
 func (g *guard) refused(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	now := uptime.Now()
+	now := process.Uptime()
 	g.last, g.until = err, now+refusedPause
 	if g.config.Log != nil && (g.logged == 0 || now-g.logged >= refusedLogPause) {
 		g.logged = now

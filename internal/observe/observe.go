@@ -12,7 +12,6 @@ import (
 
 	"github.com/whence-dev/whence/internal/descriptors"
 	"github.com/whence-dev/whence/internal/flags"
-	"github.com/whence-dev/whence/internal/memory"
 	"github.com/whence-dev/whence/internal/otlp"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/streamtrace"
@@ -65,7 +64,7 @@ func (c *Config) Run(name string, log *slog.Logger, services func(Outputs) error
 	var returning sync.WaitGroup
 	defer returning.Wait()
 	defer stop()
-	returning.Go(func() { memory.Return(ctx) })
+	returning.Go(func() { returnMemory(ctx) })
 	returning.Go(func() { descriptors.Watch(ctx, log) })
 	return c.Metrics.Run(name, c.OTLP, log, func(m *metrics.Metrics) error {
 		return c.Usage.Run(name, c.OTLP, log, m.Recorded, func(u *usage.Log) error {

@@ -66,7 +66,7 @@ import (
 	"github.com/whence-dev/whence/api-service/redisclient"
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/replay/redislog/script"
-	"github.com/whence-dev/whence/internal/uptime"
+	"github.com/whence-dev/whence/internal/process"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -114,7 +114,7 @@ type Log struct {
 	shipped  sync.WaitGroup // the goroutines that write streams
 	others   sync.WaitGroup // the goroutines that stop when closing is done
 
-	downSince atomic.Int64 // on the clock of package uptime; 0 while the server answers
+	downSince atomic.Int64 // on the clock of process.Uptime; 0 while the server answers
 
 	evicted chan replay.Head // ended streams that were evicted here
 
@@ -215,10 +215,10 @@ func (l *Log) answered(err error) {
 	switch {
 	case err == nil:
 		if since := l.downSince.Swap(0); since != 0 {
-			l.config.Log.Info("redis answers again", "after", uptime.Now()-time.Duration(since))
+			l.config.Log.Info("redis answers again", "after", process.Uptime()-time.Duration(since))
 		}
 	case l.closing.Err() == nil && !errors.Is(err, context.Canceled):
-		if l.downSince.CompareAndSwap(0, int64(uptime.Now())) {
+		if l.downSince.CompareAndSwap(0, int64(process.Uptime())) {
 			l.config.Log.Warn("redis does not answer; streams that begin now cannot be resumed elsewhere", "err", err)
 		}
 	}
@@ -377,7 +377,7 @@ func (l *Log) Seen(ctx context.Context, id string) (ago time.Duration, ok bool) 
 	left, err := l.db.PTTL(ctx, seenKey(id)).Result()
 	l.answered(err)
 	if since := l.downSince.Load(); err != nil && since != 0 {
-		return uptime.Now() - time.Duration(since), true
+		return process.Uptime() - time.Duration(since), true
 	}
 	return seenTTL - min(left, seenTTL), left > 0
 }

@@ -1,11 +1,4 @@
-// Package memory returns the memory of a burst to the system.
-//
-// The heap of a Go process grows to about twice the size of its live objects at the last garbage
-// collection before the next collection starts. A process that has opened thousands of streams in a
-// second, and then carries their tokens with few allocations, therefore keeps the garbage of the
-// burst for as long as two minutes, and the freed pages for longer. Return collects and returns
-// both once the burst is over, some seconds after the last collection of the runtime.
-package memory
+package observe
 
 import (
 	"context"
@@ -45,12 +38,19 @@ const (
 	maxCredit = 300 * time.Millisecond
 )
 
-// running is set while a goroutine of the process executes Return.
+// running is set while a goroutine of the process executes returnMemory.
 var running atomic.Bool
 
-// Return collects garbage and returns free memory to the system after each burst of allocations,
-// until ctx is done. A process needs one Return: it returns at once if another one is running.
-func Return(ctx context.Context) {
+// returnMemory collects garbage and returns free memory to the system after each burst of
+// allocations, until ctx is done. A process needs one returnMemory: it returns at once if another
+// one is running.
+//
+// The heap of a Go process grows to about twice the size of its live objects at the last garbage
+// collection before the next collection starts. A process that has opened thousands of streams in a
+// second, and then carries their tokens with few allocations, therefore keeps the garbage of the
+// burst for as long as two minutes, and the freed pages for longer. returnMemory collects and
+// returns both once the burst is over, some seconds after the last collection of the runtime.
+func returnMemory(ctx context.Context) {
 	if !running.CompareAndSwap(false, true) {
 		return
 	}

@@ -1,4 +1,4 @@
-package memory
+package observe
 
 import (
 	"context"
@@ -173,7 +173,7 @@ func TestReturnGivesBackABurst(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
-		go Return(ctx)
+		go returnMemory(ctx)
 		time.Sleep(maxAge / 2)
 		for range 2 * minChurn / 1024 {
 			few = make([]byte, 1024)
@@ -192,9 +192,9 @@ var few []byte
 func TestOneReturnRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
-		go Return(ctx)
+		go returnMemory(ctx)
 		synctest.Wait()
-		Return(ctx) // returns at once
+		returnMemory(ctx) // returns at once
 		stop()
 		synctest.Wait()
 	})
