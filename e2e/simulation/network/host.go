@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/rpc/link"
 	"github.com/whence-dev/whence/pkg/rpc/link/mux"
 )
@@ -210,8 +212,9 @@ func (h *Host) forget(c *conn) {
 // after a loss. It notes probes and failed dials.
 type Client struct {
 	link.Conn
-	from *Host
-	to   string
+	from    *Host
+	to      string
+	serving atomic.Bool // a worker's health, which is asked before its info
 }
 
 var _ grpc.ClientConnInterface = (*Client)(nil)
@@ -290,12 +293,23 @@ func (h *Host) connect(ctx context.Context, _, addr string) (net.Conn, error) {
 func (c *Client) Invoke(ctx context.Context, method string, args, reply any, o ...grpc.CallOption) error {
 	began := time.Now()
 	err := c.Conn.Invoke(ctx, method, args, reply, o...)
-	if health, ok := reply.(*healthpb.HealthCheckResponse); ok {
-		well := err == nil && health.GetStatus() == healthpb.HealthCheckResponse_SERVING
-		c.from.net.note(Contact{From: c.from, To: c.to, Probe: true, Began: began, At: time.Now(), Answered: err == nil, Well: well})
-	} else if err != nil {
-		c.from.net.note(Contact{From: c.from, To: c.to, Probe: true, Began: began, At: time.Now()})
+	probe := Contact{From: c.from, To: c.to, Probe: true, Began: began, At: time.Now(), Answered: err == nil}
+	switch reply := reply.(type) {
+	case *healthpb.HealthCheckResponse:
+		probe.Well = err == nil && reply.GetStatus() == healthpb.HealthCheckResponse_SERVING
+		if ask, ok := args.(*healthpb.HealthCheckRequest); ok && ask.GetService() == workerv1.Worker_ServiceDesc.ServiceName {
+			if c.serving.Store(probe.Well); probe.Well {
+				return nil // the worker's info completes the probe
+			}
+		}
+	case *llmv1.WorkerInfo:
+		probe.Well = err == nil && c.serving.Load()
+	default:
+		if err == nil {
+			return nil
+		}
 	}
+	c.from.net.note(probe)
 	return err
 }
 
