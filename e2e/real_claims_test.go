@@ -306,7 +306,9 @@ func playLeaving(t *testing.T, s *realServer) string {
 }
 
 // playMove strikes a worker's server in the middle of an answer, which the other worker completes; nil
-// strikes the worker itself. The answer must be the unbroken one, token for token.
+// strikes the worker itself. The answer must have all tokens, and be the unbroken one in its first 1,200
+// bytes, some 300 tokens. A few tokens later, llama.cpp and the embedded engine, which round differently, find
+// two words equally likely.
 func playMove(t *testing.T, s *realServer, from string, strike func()) string {
 	w := s.pair(t)
 	a := greedy(long, "max_tokens", 900, "ignore_eos", true) // a fast server would end a shorter one before the strike
@@ -317,9 +319,9 @@ func playMove(t *testing.T, s *realServer, from string, strike func()) string {
 	}
 	strike()
 	got := l.completed(t)
-	moved := moves(w.why(t, l.id))
-	if got != want || len(moved) == 0 {
-		t.Errorf("after %+v the answer is %q, and not %q", moved, got, want)
+	told := w.why(t, l.id)
+	if moved := moves(told); len(moved) == 0 || told.Tokens.Delivered != 900 || got[:min(1200, len(got))] != want[:min(1200, len(want))] {
+		t.Errorf("after %+v the answer has %d tokens, and is %q, and not %q", moved, told.Tokens.Delivered, got, want)
 	}
 	return exact
 }
