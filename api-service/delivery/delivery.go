@@ -97,6 +97,19 @@ func (b *Book) Open(d *Delivery) *Delivery {
 	return d
 }
 
+// Rename gives the stream of a delivery another id, and its replay log, if there is one, another epoch.
+func (b *Book) Rename(d *Delivery, id, epoch string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.byID[d.ID] == d {
+		delete(b.byID, d.ID)
+	}
+	if d.ID = id; d.Kept != nil {
+		d.Kept.ID, d.Kept.Epoch = id, epoch
+	}
+	b.byID[id] = d
+}
+
 // Close records the end of a delivery.
 func (b *Book) Close(d *Delivery) {
 	now := time.Now()

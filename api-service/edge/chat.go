@@ -248,6 +248,8 @@ func (e *Edge) complete(ctx context.Context, c *app.RequestContext, client *clie
 		}
 		return nil
 	})
+	id, _ := r.naming.tell()
+	exchange.SetID(&c.Response.Header, exchange.Form(c), id)
 	if r.kept() && r.started {
 		e.offerToken(&c.Response.Header, *kept)
 	}

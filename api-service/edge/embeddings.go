@@ -88,6 +88,14 @@ func pooled[Req interface{ GetModel() string }, In, Out any](e *Edge, method *rp
 			return
 		}
 		defer end()
+		ctx = chats.WithRename(ctx, func() bool {
+			from := *id
+			*id = exchange.Rename(conn, c, from)
+			e.hop.Live.Rename(from, *id)
+			stream.Rename(ctx, *id)
+			ledger.Of(ctx).Rename(*id)
+			return true
+		})
 		answerOnce(ctx, conn, c, e, method, engine(), in)
 	}
 }

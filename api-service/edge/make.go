@@ -173,10 +173,12 @@ func (e *Edge) continueEarlier(conn context.Context, c *app.RequestContext, in *
 // received, or the answer in its current state.
 func (e *Edge) answerBehind(ctx, conn context.Context, c *app.RequestContext, in *call.Call, r *run, kept *replay.Head) {
 	if refused := e.background(ctx, in, r); refused != nil {
-		e.replay.Forget(conn, kept.ID, kept.Epoch)
+		r.forget(conn)
 		exchange.Error(c, refused.Reason.HTTPStatus(), exchange.Outward(in.Param, refused))
 		return
 	}
+	id, _ := r.naming.tell()
+	exchange.SetID(&c.Response.Header, exchange.Form(c), id)
 	e.offerToken(&c.Response.Header, *kept)
 	if err := e.storage.Answer(conn, c, *kept, in.Stream); err != nil {
 		e.desk.Refuse(c, err)
@@ -224,6 +226,7 @@ func (e *Edge) makeStream(conn context.Context, c *app.RequestContext) {
 		c.Data(http.StatusOK, "application/json", e.readers.Made(*head).JSON())
 		return
 	}
+	r.naming.tell() // the id is random
 	if refused := e.background(ctx, in, r); refused != nil {
 		e.refuse(conn, in, *head, refused)
 		exchange.Error(c, refused.Reason.HTTPStatus(), exchange.Outward(in.Param, refused))

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -233,38 +234,35 @@ func TestOwnersStopAtAnyInstance(t *testing.T) {
 	}
 }
 
-// TestReusedIDGivesNoRights checks that reusing the id of another owner's stream at another
-// instance gives no right to that stream. With a key file, the ids of two tenants differ: see
-// TestStrangersUseOfAGeneratedIDHidesNothing.
+// TestReusedIDGivesNoRights checks that using the id of another owner's stream at another instance
+// gives no right to that stream, but a stream of one's own under another id. With a key file, the ids of
+// two tenants differ: see TestStrangersUseOfAGeneratedIDHidesNothing.
 func TestReusedIDGivesNoRights(t *testing.T) {
 	change := func(c *edge.Config) { c.OperatorKey = "op" }
 	var chat string
 	url, _ := start(t, func(c *edge.Config) { change(c); chat = c.Chat })
 	other, _ := start(t, func(c *edge.Config) { change(c); c.Chat = chat })
 	id := plainStream(t, url, bearer("me")...)
-	resp := ask(t, http.MethodPost, other+"/v1/chat/completions", asking(running), append(bearer("you"), "X-Request-Id", id)...)
-	if body := whole(t, resp); resp.StatusCode != http.StatusBadRequest {
-		t.Fatal(resp.StatusCode, body)
+	yours := plainStream(t, other, append(bearer("you"), "X-Request-Id", id)...)
+	if yours == id {
+		t.Fatal("two streams have the id", id)
 	}
 	for _, at := range []struct {
-		url, key, state string
-		hops            int
-	}{{other, "you", "ended", 1}, {other, "me", "live", 1}, {url, "me", "live", 2}} {
-		resp = ask(t, http.MethodGet, at.url+"/v1/streams/"+id, "", bearer(at.key)...)
+		url, id, key, state string
+		hops                int
+	}{{other, id, "you", "", 0}, {other, yours, "you", "live", 2}, {other, yours, "me", "", 0}, {other, id, "me", "live", 1}, {url, id, "me", "live", 2}} {
+		resp := ask(t, http.MethodGet, at.url+"/v1/streams/"+at.id, "", bearer(at.key)...)
 		body := whole(t, resp)
 		var got streamstory.Story
 		if err := json.Unmarshal([]byte(body), &got); err != nil || got.State != at.state || len(got.Hops) != at.hops {
-			t.Errorf("the story for %s: %d %s, %v; want %d hops, %s", at.key, resp.StatusCode, body, err, at.hops, at.state)
+			t.Errorf("the story of %s for %s: %d %s, %v; want %d hops, %s", at.id, at.key, resp.StatusCode, body, err, at.hops, at.state)
 		}
 	}
-	for _, caller := range []struct {
-		key  string
-		want int
-	}{{"you", 404}, {"me", 202}} {
-		resp = ask(t, http.MethodDelete, other+"/v1/streams/"+id, "", bearer(caller.key)...)
-		if body := whole(t, resp); resp.StatusCode != caller.want {
-			t.Errorf("%s stops it: %d %s", caller.key, resp.StatusCode, body)
-		}
+	wantStatus(t, http.MethodDelete, other+"/v1/streams/"+id, "", "you", http.StatusNotFound)
+	wantStatus(t, http.MethodDelete, other+"/v1/streams/"+id, "", "me", http.StatusAccepted)
+	polltest.Eventually(t, "only the first stream ends", func() bool { return len(listed(t, url, "me")) == 0 })
+	if got := listed(t, other, "you"); !slices.Equal(got, []string{yours}) {
+		t.Errorf("the list of the other owner has %q", got)
 	}
 }
 

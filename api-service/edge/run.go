@@ -29,16 +29,14 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
-	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
 // A run is a stream of this edge, from its admission to its ending.
 type run struct {
 	edge     *Edge
 	engine   chats.Starter
-	id       string
+	naming   naming
 	recorder *follow.Recorder                   // writes the stream's events into the replay log; nil if the stream is not kept
-	epoch    string                             // identifies that log
 	stored   bool                               // later requests read the log, whatever the leave policy
 	ends     func(end *chatv1.GenerateResponse) // called before the ending is written; it may be nil
 	// outlives reports that the stream continues after the client that asked for it has left.
@@ -92,10 +90,12 @@ func (r *runs) find(id string) *run {
 // enter counts a reader of the stream of h, if the stream runs here.
 func (e *Edge) enter(h replay.Head) (leave func(cause *streamerr.Error)) {
 	own := e.runs.find(h.ID)
-	if own == nil || own.epoch != h.Epoch { // another stream with the same id may run
-		return func(*streamerr.Error) {}
+	if own != nil {
+		if _, epoch := own.naming.now(); epoch == h.Epoch { // otherwise it is another stream with the same id
+			return own.watch.Enter()
+		}
 	}
-	return own.watch.Enter()
+	return func(*streamerr.Error) {}
 }
 
 // begin admits the stream of the request c. The stream's context has the values of the request's
@@ -112,10 +112,16 @@ func (e *Edge) begin(conn context.Context, c *app.RequestContext, grant *quota.G
 		return nil, nil, err
 	}
 	if head != nil && in.Request.GetStreamId() != head.ID { // a stream with the id began after keep
-		end()
-		return nil, nil, streamerr.InvalidParam(exchange.IDHeader, "another stream began with the %s %q at the same time; try again", exchange.IDHeader, head.ID)
+		if err := r.moveLog(ctx, in, p, head); err != nil {
+			end()
+			return nil, nil, err
+		}
 	}
-	return r.enroll(ctx, end, in, p), r, nil
+	if head != nil {
+		r.naming.epoch = head.Epoch
+	}
+	ctx = r.enroll(ctx, end, in, p)
+	return chats.WithRename(ctx, func() bool { return r.rename(ctx, in, p, head) }), r, nil
 }
 
 // keepEvents has the run record its events in the log of head, if there is one.
@@ -127,28 +133,31 @@ func (r *run) keepEvents(in *call.Call, head *replay.Head) error {
 	if err != nil {
 		return readers.Lost(head.ID, err)
 	}
-	r.epoch, r.stored, r.recorder = head.Epoch, head.Memo != "", follow.NewRecorder(log, in.NamesChoices(), in.EndedAt)
+	r.stored, r.recorder = head.Memo != "", follow.NewRecorder(log, in.NamesChoices(), in.EndedAt)
 	return nil
 }
 
 // enroll makes the admitted stream of ctx one of the edge's live streams.
 func (r *run) enroll(ctx context.Context, end func(), in *call.Call, p leave.Policy) context.Context {
 	e := r.edge
-	r.id, r.end = in.Request.GetStreamId(), end
+	r.naming.id, r.end = in.Request.GetStreamId(), end
 	control, record := stream.ControlOf(ctx), ledger.Of(ctx)
 	r.control, r.record = control, record
 	s := leave.Stream{Stop: func(cause *streamerr.Error) { control.Stop(cause) }}
 	if r.kept() && !r.stored {
-		s.Drop = func() { e.replay.Forget(context.WithoutCancel(ctx), r.id, r.epoch) }
+		s.Drop = func() { r.forget(context.WithoutCancel(ctx)) }
 	}
 	if r.kept() {
-		s.Seen = func() (time.Duration, bool) { return e.replay.Seen(context.WithoutCancel(ctx), r.id) }
+		s.Seen = func() (time.Duration, bool) {
+			id, _ := r.naming.now()
+			return e.replay.Seen(context.WithoutCancel(ctx), id)
+		}
 	}
 	r.watch, r.outlives = leave.New(p, s), p.Kind != leave.Cancel
 	record.Leaves(p.String())
 	record.Ignores(in.Ignored)
-	record.Events().Serves(streamtrace.Client{Stream: in.Stream, Answer: in.IDPrefix + r.id, Conversation: in.Conversation, Earlier: in.Earlier})
-	e.runs.set(r.id, r)
+	r.serves(in, r.naming.id)
+	e.runs.set(r.naming.id, r)
 	return rpc.WithDeadline(ctx, in.Timeout)
 }
 
@@ -217,7 +226,8 @@ func (r *run) enter(taken func() extent.Extent, left func()) {
 			r.record.Left(has)
 		}
 		if r.outlives {
-			r.edge.log.Info("reader left", "stream", r.id, "hop", r.edge.hop.Name, "reason", cause.Reason.String(), "message", cause.Text(), "extent", ledger.Word(has))
+			id, _ := r.naming.now()
+			r.edge.log.Info("reader left", "stream", id, "hop", r.edge.hop.Name, "reason", cause.Reason.String(), "message", cause.Text(), "extent", ledger.Word(has))
 		}
 		if extent.Whole(has) && cause.Reason == streamerr.ClientGone { // a reset connection drops bytes that the kernel has accepted
 			cause = nil
@@ -234,14 +244,21 @@ func (r *run) kept() bool { return r.recorder != nil }
 // finish closes a run after the client has read the ending, or has left.
 func (r *run) finish(ctx context.Context) {
 	if r.kept() && !r.started {
-		r.edge.replay.Forget(ctx, r.id, r.epoch) // the stream was refused
+		r.forget(ctx) // the stream was refused
 	}
 	r.close()
 }
 
+// forget drops the replay log.
+func (r *run) forget(ctx context.Context) {
+	id, epoch := r.naming.now()
+	r.edge.replay.Forget(ctx, id, epoch)
+}
+
 func (r *run) close() {
 	r.watch.End()
-	r.edge.runs.set(r.id, nil)
+	id, _ := r.naming.now()
+	r.edge.runs.set(id, nil)
 	r.end()
 }
 
@@ -288,7 +305,8 @@ func (r *run) noteFailure(ctx context.Context, in *call.Call, o rpc.Outcome) {
 		return
 	}
 	drains := o.Err.Reason == streamerr.Draining && o.Err.Path.Origin() == r.edge.hop.Name
-	if !drains || !r.edge.replay.HandOver(context.WithoutCancel(ctx), r.id, r.epoch) {
+	id, epoch := r.naming.now()
+	if !drains || !r.edge.replay.HandOver(context.WithoutCancel(ctx), id, epoch) {
 		// The error of Fail does not matter: the log always has room for endings.
 		_ = r.recorder.Fail(exchange.Outward(in.Param, o.Err))
 	}

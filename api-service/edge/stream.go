@@ -48,6 +48,11 @@ func (e *Edge) newAnswer(ctx context.Context, c *app.RequestContext, client *cli
 	a.lines = sse.Encoder{Identity: client.Identity(), Lines: a.form.Lines}
 	events := clientconn.Events{First: e.config.HeadersAfter, KeepAlive: e.config.KeepAlive, Lines: a.form.Lines, Sent: d.Sent, Opened: func(h *protocol.ResponseHeader) {
 		exchange.RecordStatus(r.record, http.StatusOK)
+		id, epoch := r.naming.tell()
+		if id != d.ID {
+			e.deliveries.Rename(d, id, epoch)
+			exchange.SetID(h, a.form, id)
+		}
 		if d.Kept != nil {
 			e.offerToken(h, *d.Kept)
 		}
@@ -176,7 +181,7 @@ func (a *answer) tell(o rpc.Outcome) {
 		exchange.Failed(a.ctx, a.form, a.client, a.call.Param, o)
 	default:
 		// The body gets no end: clients that skip unknown events would take it for a whole answer.
-		a.form.Fail(a.call, exchange.Outward(a.call.Param, o.Err), a.run.id, &a.lines)
+		a.form.Fail(a.call, exchange.Outward(a.call.Param, o.Err), a.delivery.ID, &a.lines)
 		if a.needsEnd {
 			a.lines.Finish()
 		}

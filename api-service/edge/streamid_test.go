@@ -74,6 +74,49 @@ func TestTenantsUseTheSameNames(t *testing.T) {
 	}
 }
 
+// TestANameThatIsTakenAtAnotherInstance: two api-services before one chat-service get streams of the same name.
+// The second stream is answered under an id of its own, which its response tells, and by which it is stopped,
+// explained and read again. The first one learns nothing of it.
+func TestANameThatIsTakenAtAnotherInstance(t *testing.T) {
+	var chat string
+	url, _ := start(t, func(c *edge.Config) { chat = c.Chat })
+	other, _ := start(t, func(c *edge.Config) { c.Chat = chat })
+	named := []string{"X-Request-Id", "job"}
+	first := plainStream(t, url, named...)
+	second := plainStream(t, other, named...)
+	if first != "job" || !strings.HasPrefix(second, "job-") {
+		t.Fatalf("the streams are %q and %q", first, second)
+	}
+	for at, id := range map[string]string{url: first, other: second} {
+		if got := listed(t, at, ""); !slices.Equal(got, []string{id}) {
+			t.Errorf("the list of the instance of %s has %q", id, got)
+		}
+		var story streamstory.Story
+		body := whole(t, ask(t, http.MethodGet, at+"/v1/streams/"+id, ""))
+		if err := json.Unmarshal([]byte(body), &story); err != nil || story.ID != id || story.State != "live" || len(story.Hops) != 2 {
+			t.Errorf("the story of %s: %s, %v", id, body, err)
+		}
+	}
+	resp := ask(t, http.MethodPost, other+"/v1/chat/completions", asking("start m say x end x"), named...)
+	if body, id := whole(t, resp), resp.Header.Get("X-Request-Id"); resp.StatusCode != http.StatusOK || id == second || !strings.HasPrefix(id, "job-") || !strings.Contains(body, id) {
+		t.Errorf("a whole answer: %d, id %q: %s", resp.StatusCode, id, body)
+	}
+	resp = ask(t, http.MethodPost, other+"/v1/chat/completions", strings.Replace(asking("start m say x end x"), "{", `{"stream":true,`, 1), append(named, "X-Leave", "linger:30s")...)
+	body, id, token := whole(t, resp), resp.Header.Get("X-Request-Id"), resp.Header.Get("X-Read-Token")
+	if resp.StatusCode != http.StatusOK || !strings.HasPrefix(id, "job-") || !strings.Contains(body, id) {
+		t.Errorf("a kept answer: %d, id %q: %s", resp.StatusCode, id, body)
+	}
+	resp = ask(t, http.MethodGet, other+"/v1/streams/"+id+"/events?token="+token, "")
+	if body := whole(t, resp); resp.StatusCode != http.StatusOK || !strings.Contains(body, `"x"`) {
+		t.Errorf("the kept answer is read again: %d %s", resp.StatusCode, body)
+	}
+	wantStatus(t, http.MethodDelete, other+"/v1/streams/"+second, "", "", http.StatusAccepted)
+	polltest.Eventually(t, "the second stream ends", func() bool { return len(listed(t, other, "")) == 0 })
+	if got := listed(t, url, ""); !slices.Equal(got, []string{first}) {
+		t.Errorf("after the stop of the second stream, the list of the first instance has %q", got)
+	}
+}
+
 // TestStrangersUseOfAGeneratedIDHidesNothing: a tenant that knows the id of another tenant's stream uses
 // it for a stream of its own, while the other runs and after it has ended. The owner still finds its own
 // stream by the id, and the other tenant learns nothing of it.

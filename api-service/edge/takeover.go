@@ -62,6 +62,7 @@ func (e *Edge) resume(ctx context.Context, q *heir.Request, o replay.Orphan, eng
 	if err := r.keepEvents(in, &o.Head); err != nil {
 		return err
 	}
+	r.naming.epoch = o.Head.Epoch
 	ctx, end, err := e.hop.Begin(ctx, &in.Request.StreamId, in.Request.GetClaim().GetOwner(), o.Head.Edge, clientconn.Gone)
 	if err != nil {
 		return err
@@ -86,7 +87,9 @@ func (e *Edge) stopped(h replay.Head, cause string) {
 func (e *Edge) fenced(h replay.Head) { e.stopRun(h, heir.Fenced(e.hop.Name)) }
 
 func (e *Edge) stopRun(h replay.Head, cause *streamerr.Error) {
-	if r := e.runs.find(h.ID); r != nil && r.epoch == h.Epoch {
-		r.control.Stop(cause)
+	if r := e.runs.find(h.ID); r != nil {
+		if _, epoch := r.naming.now(); epoch == h.Epoch {
+			r.control.Stop(cause)
+		}
 	}
 }

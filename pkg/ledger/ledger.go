@@ -65,6 +65,22 @@ func (l *Ledger) add(r *Record) {
 	l.byID[r.id] = r
 }
 
+// Rename gives the stream of a record another id, by which the ledger finds it from now on.
+func (r *Record) Rename(id string) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ledger.mu.Lock()
+	defer r.ledger.mu.Unlock()
+	if r.ledger.byID[r.id] == r {
+		delete(r.ledger.byID, r.id)
+	}
+	r.id = id
+	r.ledger.byID[id] = r
+}
+
 // close adds r, whose mutex the caller holds, to the ended streams.
 func (l *Ledger) close(r *Record) {
 	l.mu.Lock()

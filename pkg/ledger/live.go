@@ -86,4 +86,8 @@ func (r *Record) ownedBy(owners []string) bool {
 	return r.owner != nil && slices.Contains(owners, *r.owner)
 }
 
-func (r *Record) place() Cursor { return Cursor{r.tally.Began().UnixNano(), r.id} }
+func (r *Record) place() Cursor {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return Cursor{r.tally.Began().UnixNano(), r.id}
+}

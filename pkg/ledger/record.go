@@ -27,14 +27,15 @@ import (
 // metrics and the trace, so that the three agree.
 type Record struct {
 	// Static.
-	id, hop, peer string
-	ledger        *Ledger
-	tally         *tally.Tally
-	seen          *metrics.Stream    // may be nil
-	trace         *streamtrace.Trace // may be nil
-	parent        streamtrace.Parent // the caller's place in the trace
+	hop, peer string
+	ledger    *Ledger
+	tally     *tally.Tally
+	seen      *metrics.Stream    // may be nil
+	trace     *streamtrace.Trace // may be nil
+	parent    streamtrace.Parent // the caller's place in the trace
 
 	mu             sync.Mutex // guards the following fields
+	id             string     // changed while the ledger is locked, too
 	model          string
 	leave          string
 	ignored        []string

@@ -201,7 +201,10 @@ func TestDrainWaitsThenStops(t *testing.T) {
 		}
 		start("short", time.Second)
 		long := start("long", time.Hour)
-		if _, err := set.Add("long", long); !errors.Is(err, stream.ErrDuplicate) {
+		if set.Rename("none", "x") || set.Rename("long", "short") || !set.Rename("long", "longer") {
+			t.Error("a stream that is not live is renamed, or to an id that is taken, or one is not")
+		}
+		if _, err := set.Add("longer", long); !errors.Is(err, stream.ErrDuplicate) {
 			t.Fatal(err)
 		}
 		grace, cancel := context.WithTimeout(t.Context(), 5*time.Second)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"strings"
+	"sync/atomic"
 )
 
 // maxIDLen bounds a stream id, in bytes.
@@ -21,10 +22,10 @@ const (
 func NewID() string { return generatedPrefix + strings.ToLower(rand.Text()) }
 
 // Another returns a new id that begins with id and ends with tag, for a stream whose own id another
-// stream has.
+// stream has. Hops may append the numbers of choices to it.
 func Another(id, tag string) string {
-	const random = 10
-	return id[:min(len(id), maxIDLen-random-1-len(tag))] + "-" + strings.ToLower(rand.Text()[:random]) + tag
+	const random, choice = 10, len(".99")
+	return id[:min(len(id), maxIDLen-random-1-len(tag)-choice)] + "-" + strings.ToLower(rand.Text()[:random]) + tag
 }
 
 // Generated reports whether id has the form of NewID's ids.
@@ -49,13 +50,31 @@ func ValidID(id string) bool {
 	return true
 }
 
+// An identity is the id of the stream of a context.
+type identity struct {
+	id    atomic.Pointer[string]
+	first string
+}
+
 // WithID returns a context with the id of a stream. A stream has the same id on all hops.
 func WithID(ctx context.Context, id string) context.Context {
-	return context.WithValue(ctx, idKey{}, id)
+	of := &identity{first: id}
+	of.id.Store(&of.first)
+	return context.WithValue(ctx, idKey{}, of)
 }
 
 // ID returns the id of ctx's stream, or "".
 func ID(ctx context.Context) string {
-	id, _ := ctx.Value(idKey{}).(string)
-	return id
+	of, ok := ctx.Value(idKey{}).(*identity)
+	if !ok {
+		return ""
+	}
+	return *of.id.Load()
+}
+
+// Rename gives ctx's stream another id.
+func Rename(ctx context.Context, id string) {
+	if of, ok := ctx.Value(idKey{}).(*identity); ok {
+		of.id.Store(&id)
+	}
 }

@@ -23,12 +23,13 @@ type Set struct {
 	Max int
 
 	mu      sync.Mutex // guards the following fields
-	streams map[string]entry
+	streams map[string]*entry
 	closed  bool
 	empty   chan struct{} // closed when the set is closed and empty; nil until Drain waits
 }
 
 type entry struct {
+	id    string
 	ctl   *Control
 	owner string
 	begun time.Time
@@ -52,16 +53,31 @@ func (s *Set) AddOwned(id, owner string, ctl *Control) (remove func(), err error
 		return nil, ErrFull
 	}
 	if s.streams == nil {
-		s.streams = make(map[string]entry)
+		s.streams = make(map[string]*entry)
 	}
-	s.streams[id] = entry{ctl, owner, time.Now()}
-	return func() { s.remove(id) }, nil
+	e := &entry{id, ctl, owner, time.Now()}
+	s.streams[id] = e
+	return func() { s.remove(e) }, nil
 }
 
-func (s *Set) remove(id string) {
+// Rename gives a live stream another id. It reports false if there is no such stream, or another one has
+// the new id.
+func (s *Set) Rename(from, to string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.streams, id)
+	e, live := s.streams[from]
+	if _, taken := s.streams[to]; !live || taken {
+		return false
+	}
+	delete(s.streams, from)
+	e.id, s.streams[to] = to, e
+	return true
+}
+
+func (s *Set) remove(e *entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.streams, e.id)
 	if s.empty != nil && len(s.streams) == 0 {
 		close(s.empty)
 		s.empty = nil

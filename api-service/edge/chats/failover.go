@@ -38,6 +38,7 @@ const (
 type failover struct {
 	fleet    *Fleet
 	original *chatv1.ChatRequest
+	renames  int  // how often the stream has got another id
 	moves    bool // another chat-service can resume the stream
 	tellsIDs bool // the chat-service reports the ids of delivered tokens
 	yield    func(*chatv1.GenerateResponse, error) bool
@@ -185,6 +186,10 @@ func (c *failover) lost(ctx context.Context, p *peer) bool {
 			c.original = proto.CloneOf(c.original)
 			c.original.TellIds = false
 		}
+		return true
+	}
+	if !c.begun && renamed(ctx, err, c.renames) {
+		c.renames++
 		return true
 	}
 	c.tried = append(c.tried, p)

@@ -226,6 +226,7 @@ func once[Req, Resp any](f *Fleet, of func(*peer) stream.Sequence[Req, Resp]) st
 	return stream.Unary(func(ctx context.Context, req Req) (answer Resp, err error) {
 		var none Resp
 		var tried []*peer
+		renames := 0
 		for err = errNobody; len(tried) < maxTries && (len(tried) == 0 || elsewhere(err)) && stream.Cause(ctx) == nil; {
 			p := f.choose(tried)
 			if p == nil {
@@ -238,6 +239,10 @@ func once[Req, Resp any](f *Fleet, of func(*peer) stream.Sequence[Req, Resp]) st
 			})
 			if err == nil {
 				return answer, nil
+			}
+			if renamed(ctx, err, renames) {
+				renames++
+				tried = nil
 			}
 		}
 		return none, err

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/cloudwego/hertz/pkg/app"
+	"github.com/cloudwego/hertz/pkg/protocol"
 
 	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/connection"
@@ -81,11 +82,16 @@ func setID(c *app.RequestContext, id string) string {
 	if !stream.ValidID(id) {
 		id = stream.NewID()
 	}
-	c.Header(IDHeader, id)
-	if own := Form(c).IDHeader; own != "" {
-		c.Header(own, id)
-	}
+	SetID(&c.Response.Header, Form(c), id)
 	return id
+}
+
+// SetID sets the stream's id in the headers of a response of an API's form.
+func SetID(h *protocol.ResponseHeader, form *call.Form, id string) {
+	h.Set(IDHeader, id)
+	if form.IDHeader != "" {
+		h.Set(form.IDHeader, id)
+	}
 }
 
 // Peer returns the client's address, for logs and lists. It ignores an X-Forwarded-For whose last
