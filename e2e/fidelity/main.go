@@ -154,16 +154,29 @@ func (c *comparison) streams(ctx context.Context) (string, bool, error) {
 	return row.Table(), len(row.Differences()) > 0, nil
 }
 
-// timed has the families whose speed is measured: one for each kind of tokenizer.
-var timed = []string{"Llama 3", "Qwen 3", "Gemma 3"}
+// timed has the tokenizers whose speed is measured: one or more of each kind.
+var timed = []string{"Llama 3", "Qwen 3", "Gemma 3", "WordPiece, BERT uncased", "Unigram, T5", "Unigram, XLM-R"}
 
 func (c *comparison) speed(ctx context.Context) (string, bool, error) {
 	texts, err := speedTexts(c.root, c.seed)
 	if err != nil {
 		return "", false, err
 	}
+	all := families(c.packages)
+	if hasPrograms(c.packages) {
+		dir, err := os.MkdirTemp("", "fidelity")
+		if err != nil {
+			return "", false, err
+		}
+		defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
+		trained, err := train(ctx, c.packages, dir, c.seed)
+		if err != nil {
+			return "", false, err
+		}
+		all = append(all, trained...)
+	}
 	var rows []speedRow
-	for _, f := range families(c.packages) {
+	for _, f := range all {
 		if !slices.Contains(timed, f.name) {
 			continue
 		}

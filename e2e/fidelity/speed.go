@@ -28,32 +28,37 @@ type speedQuestion struct {
 	Texts  map[string][]string `json:"texts"`
 }
 
-// compareSpeed measures all three tokenizers on the same texts, one after the other.
+// compareSpeed measures all three tokenizers on the same texts: ours before and after the others, so that
+// a change of the machine's load shows in both.
 func compareSpeed(ctx context.Context, packages string, f family, texts map[string][]string) ([]speedRow, error) {
 	tok, err := f.tokenizer()
 	if err != nil {
 		return nil, err
 	}
 	rows := make([]speedRow, len(kinds))
-	for i, kind := range kinds {
-		size := 0
-		for _, text := range texts[kind] {
-			size += len(text)
-		}
-		rows[i] = speedRow{family: f.name, kind: kind}
-		for range rounds {
-			begun := time.Now()
+	measure := func() {
+		for i, kind := range kinds {
+			size := 0
 			for _, text := range texts[kind] {
-				tok.Encode(text, false)
+				size += len(text)
 			}
-			rows[i].ours = max(rows[i].ours, float64(size)/1e6/time.Since(begun).Seconds())
+			for range rounds {
+				begun := time.Now()
+				for _, text := range texts[kind] {
+					tok.Encode(text, false)
+				}
+				rows[i].ours = max(rows[i].ours, float64(size)/1e6/time.Since(begun).Seconds())
+			}
 		}
 	}
+	measure()
 	var theirs map[string]struct{ Rust, JS float64 }
 	if err := ask(ctx, node(speedScript, packages, f.tokenizerFile()), speedQuestion{rounds, texts}, &theirs); err != nil {
 		return nil, err
 	}
+	measure()
 	for i, kind := range kinds {
+		rows[i].family, rows[i].kind = f.name, kind
 		rows[i].rust, rows[i].js = theirs[kind].Rust, theirs[kind].JS
 	}
 	return rows, nil

@@ -22,6 +22,23 @@ func compareTrained(ctx context.Context, packages string, n int, seed uint64) ([
 		return nil, err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
+	trained, err := train(ctx, packages, dir, seed)
+	if err != nil {
+		return nil, err
+	}
+	var rows []*tokenizerRow
+	for _, f := range trained {
+		row, err := compareTokenizers(ctx, packages, f, n, seed)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+// train writes the tokenizers into directories in dir.
+func train(ctx context.Context, packages, dir string, seed uint64) ([]family, error) {
 	q := trainedQuestion{Directory: dir}
 	for _, text := range newWriter(seed + 1).texts(corpusTexts) {
 		q.Texts = append(q.Texts, []byte(text))
@@ -30,13 +47,9 @@ func compareTrained(ctx context.Context, packages string, n int, seed uint64) ([
 	if err := ask(ctx, []string{filesPython(packages), "-c", trainedScript}, q, &files); err != nil {
 		return nil, err
 	}
-	var rows []*tokenizerRow
+	var trained []family
 	for _, f := range files {
-		row, err := compareTokenizers(ctx, packages, family{f.Name, f.Directory}, n, seed)
-		if err != nil {
-			return nil, err
-		}
-		rows = append(rows, row)
+		trained = append(trained, family{f.Name, f.Directory})
 	}
-	return rows, nil
+	return trained, nil
 }
