@@ -96,7 +96,7 @@ func (r *request) readBody(p []byte) (n int, err error) {
 	defer c.mu.Unlock()
 	if r.msg.body.expects {
 		r.msg.body.expects = false
-		if err := r.proceed(); err != nil {
+		if err := r.push([]byte("HTTP/1.1 100 Continue\r\n\r\n")); err != nil {
 			return 0, err
 		}
 	}
@@ -122,17 +122,6 @@ func (r *request) readBody(p []byte) (n int, err error) {
 			r.changed.Wait()
 		}
 	}
-}
-
-// proceed tells a client that its body is asked for. The conn's mu is held.
-func (r *request) proceed() error {
-	const text = "HTTP/1.1 100 Continue\r\n\r\n"
-	n, err := r.conn.send([]byte(text))
-	if err == nil && n < len(text) { // the client has not read earlier answers, and asks for more
-		err = errClosed
-		r.conn.finish(true)
-	}
-	return err
 }
 
 // skip drops bytes of the rest of the body. The conn's mu is held.

@@ -15,7 +15,8 @@ const (
 	// recordSize bounds the plaintext that is encrypted before the kernel has taken it, in bytes: one
 	// record of TLS. A slow client must take as much within the write timeout.
 	recordSize = 8 << 10
-	// maxCipher bounds the ciphertext that waits for a server of HTTP/2, in bytes.
+	// maxCipher bounds the ciphertext that waits for a server of HTTP/2, and the ciphertext that waits
+	// for the client, in bytes.
 	maxCipher = 64 << 10
 )
 
@@ -256,6 +257,10 @@ func (s *cipher) Write(b []byte) (int, error) {
 	}
 	*s.out = append(*s.out, b...)
 	if !s.blocks {
+		if len(*s.out) > maxCipher { // answers to updates of keys, which the client does not read
+			s.err = errClosed
+			return 0, s.err
+		}
 		return len(b), nil
 	}
 	s.mu.Unlock()

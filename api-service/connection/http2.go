@@ -46,8 +46,8 @@ func (s *Server) newHTTP2() *http2Server {
 		frames: &http2.Server{
 			MaxConcurrentStreams: maxConcurrent,
 			IdleTimeout:          s.Idle,
-			ReadIdleTimeout:      s.Client / 2, PingTimeout: s.Client / 2,
 			// The writers of the streams find slow readers, and say so; this closes a connection whose streams have ended.
+			// There are no pings: their answers wait behind all that a slow reader has not read.
 			WriteByteTimeout: 2 * s.Write,
 		},
 		base: &http.Server{

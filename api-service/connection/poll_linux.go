@@ -159,12 +159,9 @@ func (t *transport) accept(s *Server) error {
 	}
 	for {
 		var fd int
-		var peer unix.Sockaddr
+		var peer net.Addr
 		stopped := raw.Read(func(ln uintptr) (done bool) {
-			fd, peer, err = unix.Accept4(int(ln), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
-			if descriptors.IsExhausted(err) {
-				err = descriptors.Drop(int(ln)) // refuses a connection
-			}
+			fd, peer, err = descriptors.Accept(int(ln))
 			return !errors.Is(err, unix.EAGAIN)
 		})
 		switch {
@@ -173,7 +170,7 @@ func (t *transport) accept(s *Server) error {
 		case descriptors.IsExhausted(err):
 			pause()
 		case err == nil && peer != nil:
-			t.take(s, fd, address(peer))
+			t.take(s, fd, peer)
 		}
 	}
 }
@@ -199,23 +196,5 @@ func (t *transport) take(s *Server, fd int, peer net.Addr) {
 	}
 	if err := d.poller.add(d); err != nil {
 		c.finish(false)
-	}
-}
-
-// address returns the address of a peer.
-func address(peer unix.Sockaddr) net.Addr {
-	switch peer := peer.(type) {
-	case *unix.SockaddrInet4:
-		return &net.TCPAddr{IP: peer.Addr[:], Port: peer.Port}
-	case *unix.SockaddrInet6:
-		a := &net.TCPAddr{IP: peer.Addr[:], Port: peer.Port}
-		if peer.ZoneId != 0 {
-			if i, err := net.InterfaceByIndex(int(peer.ZoneId)); err == nil {
-				a.Zone = i.Name
-			}
-		}
-		return a
-	default:
-		return &net.TCPAddr{}
 	}
 }

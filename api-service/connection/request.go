@@ -2,6 +2,7 @@ package connection
 
 import (
 	"io"
+	"os"
 	"sync"
 	"time"
 
@@ -80,27 +81,35 @@ func (r *request) answer(response *protocol.Response) {
 
 // writeAll writes bytes. It returns false if the client does not take them.
 func (r *request) writeAll(b []byte) (written bool) {
-	c := r.conn
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	r.conn.mu.Lock()
+	defer r.conn.mu.Unlock()
 	r.taken, r.late = true, false
+	return r.push(b) == nil
+}
+
+// push sends bytes, and waits for room: in an answer as long as a write may wait, and before it as long as
+// the body of the request may take. The conn's mu is held.
+func (r *request) push(b []byte) error {
+	c := r.conn
 	for !r.over {
 		n, err := c.send(b)
 		if b = b[n:]; len(b) == 0 || err != nil {
-			return err == nil
+			return err
 		}
-		c.timer.Stop() // the body is not read any more
-		if c.server.Write > 0 {
-			c.timer.Reset(c.server.Write)
+		if r.taken {
+			c.timer.Stop()
+			if c.server.Write > 0 {
+				c.timer.Reset(c.server.Write)
+			}
 		}
 		for c.full && !r.over && !r.late && c.phase == answering {
 			r.changed.Wait()
 		}
 		if r.late {
-			return false
+			return os.ErrDeadlineExceeded
 		}
 	}
-	return false
+	return errClosed
 }
 
 func (r *request) isTaken() bool {

@@ -64,10 +64,9 @@ type Server struct {
 	Late  *descriptors.Brief // the connections that have one of the last file descriptors; nil treats them like others
 	// TLS secures the connections; nil means that they are plain. With HTTP/2 among its protocols, clients
 	// may choose that.
-	TLS    *tls.Config
-	Client time.Duration // for the answer to a ping of HTTP/2; 0 means no pings
-	Hop    string        // in lines of the log
-	Log    *slog.Logger  // of floods; nil means none
+	TLS *tls.Config
+	Hop string       // in lines of the log
+	Log *slog.Logger // of floods; nil means none
 
 	draining atomic.Bool // no further request is answered
 
@@ -76,7 +75,7 @@ type Server struct {
 
 	mu   sync.Mutex // guards the following fields
 	all  map[*Conn]struct{}
-	none chan struct{} // closed when all is empty; nil unless end waits for that
+	none chan struct{} // closed when all is empty; nil unless End waits for that
 }
 
 // Run serves on ln, which it closes, until ctx is done. Then it calls drain, which returns how long
@@ -93,7 +92,7 @@ func (s *Server) Run(ctx context.Context, ln net.Listener, drain func() (goodbye
 	select {
 	case err := <-failed:
 		t.stop()
-		s.end(0)
+		s.End(0)
 		return fmt.Errorf("http server: %w", err)
 	case <-ctx.Done():
 	}
@@ -101,7 +100,7 @@ func (s *Server) Run(ctx context.Context, ln net.Listener, drain func() (goodbye
 	t.stop()
 	<-failed       //nolint:errcheck // it says that it was stopped
 	_ = ln.Close() // refuses connections from now on
-	s.end(goodbye)
+	s.End(goodbye)
 	return nil
 }
 
@@ -154,8 +153,8 @@ func (s *Server) forget(c *Conn) {
 	}
 }
 
-// end closes each connection once its answer has ended, and the rest after the goodbye.
-func (s *Server) end(goodbye time.Duration) {
+// End closes each connection once its answer has ended, and the rest after the goodbye. Run calls it.
+func (s *Server) End(goodbye time.Duration) {
 	s.draining.Store(true)
 	none := make(chan struct{})
 	s.mu.Lock()

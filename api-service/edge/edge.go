@@ -241,7 +241,7 @@ func (e *Edge) server(reached net.Addr, guard *access.Guard, limiter *connlimit.
 	h := &connection.Server{
 		Engine: route.NewEngine(options), Name: "whence",
 		Arrival: e.config.ReadTimeout, Idle: idleTimeout, Write: e.config.WriteTimeout, Unsent: e.config.MaxUnsent,
-		Client: e.config.ClientTimeout, Clock: &e.clock, Enter: limiter.Enter, Late: new(descriptors.Brief), Hop: e.config.Name, Log: e.log,
+		Clock: &e.clock, Enter: limiter.Enter, Late: new(descriptors.Brief), Hop: e.config.Name, Log: e.log,
 	}
 	origins := e.config.Origins
 	if guard.Role == access.ForOperators {

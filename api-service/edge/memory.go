@@ -8,12 +8,10 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc"
 )
 
-// Handler returns the function that serves a client's connection until it is closed, for programs
-// with connections of their own, such as those in memory. addr is the address that clients connect to.
-// Find must run in the meantime. Drain ends the streams.
-func (e *Edge) Handler(addr net.Addr) (serve func(conn connection.Stream)) {
-	return e.public(addr).ServeStream
-}
+// Server returns the server of clients' connections, for programs with connections of their own, such
+// as those in memory. addr is the address that clients connect to. Find must run in the meantime. Drain
+// ends the streams, and the server's End the connections.
+func (e *Edge) Server(addr net.Addr) *connection.Server { return e.public(addr) }
 
 // Find discovers and probes chat-services until ctx is done.
 func (e *Edge) Find(ctx context.Context) { e.chats.Run(ctx) }

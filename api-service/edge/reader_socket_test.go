@@ -98,6 +98,10 @@ func TestReadersOverWebSocketsLeave(t *testing.T) {
 		}
 		if ends {
 			polltest.Receive(t, "the cause of the stop", chat.causes)
+			e := readOver(t, base, m, "").End() // of a reader that has not left
+			if all, _ := eventsOf(t, e); e.Text != "client_gone" || all[len(all)-1].Event != "error" {
+				t.Errorf("%+v", e)
+			}
 			continue
 		}
 		if _, text := eventsOf(t, readOver(t, base, m, "").End()); text != "onetwo" {

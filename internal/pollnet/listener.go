@@ -56,22 +56,10 @@ func (l *listener) Close() error {
 func (l *listener) Accept() (net.Conn, error) {
 	var (
 		fd   int
-		peer syscall.Sockaddr
+		peer net.Addr
 		err  error
 	)
-	closed := l.raw.Control(func(ln uintptr) {
-		syscall.ForkLock.RLock()
-		defer syscall.ForkLock.RUnlock()
-		if fd, peer, err = syscall.Accept(int(ln)); err == nil {
-			syscall.CloseOnExec(fd)
-		}
-	})
-	if closed == nil && descriptors.IsExhausted(err) {
-		closed = l.raw.Control(func(ln uintptr) { err = descriptors.Drop(int(ln)) })
-		if closed == nil && err == nil {
-			return nil, nil //nolint:nilnil // refused: netpoll asks for the next one
-		}
-	}
+	closed := l.raw.Control(func(ln uintptr) { fd, peer, err = descriptors.Accept(int(ln)) })
 	switch {
 	case closed != nil:
 		return nil, closed
@@ -80,27 +68,11 @@ func (l *listener) Accept() (net.Conn, error) {
 		return nil, nil //nolint:nilnil // see above
 	case err != nil:
 		return nil, err // unchanged: netpoll checks for EMFILE
+	case peer == nil:
+		return nil, nil //nolint:nilnil // refused: netpoll asks for the next one
 	}
 	_ = syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1) // fails only if the client has gone
-	return &conn{fd: fd, local: l.Addr(), remote: address(peer)}, nil
-}
-
-// address returns the address of a peer.
-func address(peer syscall.Sockaddr) *net.TCPAddr {
-	switch peer := peer.(type) {
-	case *syscall.SockaddrInet4:
-		return &net.TCPAddr{IP: peer.Addr[:], Port: peer.Port}
-	case *syscall.SockaddrInet6:
-		a := &net.TCPAddr{IP: peer.Addr[:], Port: peer.Port}
-		if peer.ZoneId != 0 {
-			if i, err := net.InterfaceByIndex(int(peer.ZoneId)); err == nil {
-				a.Zone = i.Name
-			}
-		}
-		return a
-	default:
-		return &net.TCPAddr{}
-	}
+	return &conn{fd: fd, local: l.Addr(), remote: peer}, nil
 }
 
 // A conn passes a descriptor to netpoll, which makes its own connection from it.

@@ -85,16 +85,16 @@ func (s *Session) receive() {
 }
 
 // Close ends the WebSocket of a stream that has ended for a reason: with a last message, which may
-// be empty, and a close frame. cause is why the stream was stopped, or nil. Close returns the code
-// of the close frame, and whether the client has taken it. A client that has gone gets neither, and
-// a client that has sent a close frame gets no message.
+// be empty, and a close frame. cause is why the stream was stopped, or this client is sent away; nil if
+// neither. Close returns the code of the close frame, and whether the client has taken it. A client that
+// has gone gets neither, and a client that has sent a close frame gets no message.
 func (s *Session) Close(last []byte, reason streamerr.Reason, cause error) (code int, told bool) {
 	s.unwatch()
 	fault := s.fault.Load()
 	left := fault != nil && fault.Closed
 	code = Code(reason)
 	switch {
-	case reason == streamerr.ClientGone && !left:
+	case reason == streamerr.ClientGone && !left && (cause == nil || errors.Is(cause, streamerr.ClientGone)): // and not another client
 		return code, false
 	case fault != nil && fault.Code != 0 && errors.Is(cause, fault.Cause):
 		code = fault.Code
