@@ -152,7 +152,7 @@ func (p *play) request(i int) {
 	if err != nil {
 		panic(err) // cannot fail: the map above
 	}
-	q := &client.Request{Method: "POST", Path: "/v1/chat/completions", Body: string(b), Window: r.Window, Pace: r.Pace, Ahead: r.Ahead, Follows: r.Follows, Header: map[string]string{}}
+	q := &client.Request{Method: "POST", Path: "/v1/chat/completions", Body: string(b), Window: r.Window, Pace: r.Pace, Ahead: r.Ahead, Follows: r.Follows, HTTP2: r.HTTP2, Chunked: r.Chunked, Expects: r.Expects, Header: map[string]string{}}
 	if r.Kept {
 		q.Path = "/v1/streams"
 	} else {

@@ -56,7 +56,7 @@ func (p *play) sessions(i, j int) {
 // session reads the events of a stream after the event after; the zero value means from the
 // beginning.
 func (p *play) session(id string, s *schedule.Session, after client.Event) client.Answer {
-	q := &client.Request{Method: "GET", Path: "/v1/streams/" + id + "/events", Window: s.Window, Pace: s.Pace, Events: s.Events, Stall: s.Stall}
+	q := &client.Request{Method: "GET", Path: "/v1/streams/" + id + "/events", Window: s.Window, Pace: s.Pace, Events: s.Events, Stall: s.Stall, HTTP2: s.HTTP2 && !s.Socket, Socket: s.Socket}
 	if after.Seq > 0 {
 		q.Header = map[string]string{"Last-Event-ID": after.Epoch + "." + strconv.Itoa(after.Seq)}
 	}

@@ -51,8 +51,10 @@ func (p *play) strike(f *schedule.Fault) {
 	case schedule.EngineFails, schedule.EngineHangs, schedule.EngineIsDeaf, schedule.EnginePanics:
 		p.Workers()[f.Worker].Break(f.Kind, f.For)
 	case schedule.ClientLeaves:
-		if v := p.visitOf(f.Stream); v != nil {
+		if v := p.visitOf(f.Stream); v != nil && f.N%2 == 0 {
 			v.Leave()
+		} else if v != nil {
+			v.LeaveGently()
 		}
 	case schedule.ClientVanishes:
 		if v := p.visitOf(f.Stream); v != nil {

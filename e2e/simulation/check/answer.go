@@ -77,6 +77,7 @@ func (c *Check) refused(s *Stream) {
 	switch {
 	case !got.Left.IsZero():
 	case got.Shut: // by the answer before
+	case c.world.Schedule.Secure && got.Stalled && got.Status == 0 && !got.Closed.Before(got.Asked.Add(world.ReadTimeout)): // in the handshake
 	case drained && got.Error != nil && got.Error.Reason == streamerr.Draining && got.Error.Path.String() == c.world.Edge.Name && got.Status == http.StatusServiceUnavailable:
 	case drained && got.Status == 0:
 	default:

@@ -103,7 +103,7 @@ type span struct{ from, to time.Time }
 // unread checks that a stream without a reader ran exactly as long as its policy says.
 func (c *Check) unread(r *schedule.Request, s *Stream, h *hop) {
 	before, after := r.Patience()
-	if h.record == nil || !c.vanished(s.ID).IsZero() {
+	if h.record == nil || !c.vanished(s.ID).IsZero() || s.Answer.Muxed && s.Answer.Slow {
 		return
 	}
 	began := h.record.GetBegan().AsTime()
@@ -113,6 +113,9 @@ func (c *Check) unread(r *schedule.Request, s *Stream, h *hop) {
 	}
 	for _, sessions := range s.Readers {
 		for _, a := range sessions {
+			if a.Muxed && a.Slow {
+				return // it is unknown when this reader was cut off
+			}
 			if a.Status == http.StatusOK {
 				read = append(read, span{a.Asked, earliest(a.Closed, earliest(a.Left, a.Ended))})
 			}

@@ -27,6 +27,7 @@ type Answer struct {
 	Shut    bool      // the connection had ended before the request's turn
 	Stalled bool      // the client stopped reading, temporarily or for good
 	Slow    bool      // the client reads slowly, or stopped reading temporarily
+	Muxed   bool      // the answer came over HTTP/2, so it may have ended long before the connection
 	Asked   time.Time
 	Ended   time.Time
 	Closed  time.Time     // when the other side closed the connection; zero if it did not

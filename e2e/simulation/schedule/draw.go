@@ -41,7 +41,31 @@ func New(seed uint64) *Schedule {
 		s.Faults = append(s.Faults, r.stopInMove(s)...)
 	}
 	slices.SortStableFunc(s.Faults, func(a, b Fault) int { return int(a.At - b.At) })
+	drawer{rand.New(rand.NewPCG(seed, 0x636f6e6e))}.carry(s)
 	return s
+}
+
+// carry draws what carries the requests of clients.
+func (r drawer) carry(s *Schedule) {
+	s.Secure = r.in(4)
+	for i := range s.Requests {
+		q := &s.Requests[i]
+		q.HTTP2, q.Chunked, q.Expects = r.in(2), r.in(8), r.in(8)
+		if q.Line != i { // a connection is read at one pace, and in HTTP/1.1 nothing overtakes a body
+			before := &s.Requests[i-1]
+			if q.HTTP2 = before.HTTP2; s.Muxed(i) {
+				q.Pace = before.Pace
+			}
+			q.Expects = q.Expects && !q.Ahead
+			before.Expects = before.Expects && !q.Ahead
+		}
+		for _, reader := range q.Readers {
+			for j := range reader.Sessions {
+				n := &reader.Sessions[j]
+				n.HTTP2, n.Socket = r.in(2), r.in(4)
+			}
+		}
+	}
 }
 
 // join draws which requests share the connection of the request before.

@@ -20,6 +20,7 @@ type Schedule struct {
 	Queue    bool // streams wait in chat-service for a worker that has room
 	Blocking bool // writes on links wait for room, as over TLS
 	Stays    bool // streams that have a token do not move to another worker
+	Secure   bool // clients reach api-service over TLS
 	Requests []Request
 	Faults   []Fault
 }
@@ -40,6 +41,9 @@ type Request struct {
 	Line     int  // the connection: the index of its first request
 	Ahead    bool // the request does not wait for the answer before it on the connection
 	Follows  bool // another request follows on the connection
+	HTTP2    bool // the connection has HTTP/2 if it has TLS, and answers its requests at a time
+	Chunked  bool // the length of the body is not announced
+	Expects  bool // the body waits until it is asked for
 	Prompt   int  // index in Prompts
 	Tokens   int  // max_tokens
 	Whole    bool
@@ -102,6 +106,8 @@ type Session struct {
 	Resume bool          // continues after the last event of the earlier sessions; otherwise from the beginning
 	Events int           // the reader leaves after this many events; 0 means never
 	Window int           // bytes of the reader's buffer
+	HTTP2  bool          // as of a Request
+	Socket bool          // the events come over a WebSocket
 	Pace   time.Duration // between two reads
 	Stall  time.Duration // the reader stops reading for this long after its first event; 0 means never
 }
@@ -200,6 +206,9 @@ type Fault struct {
 // Forgeries is the number of forbidden frames, times two directions.
 const Forgeries = 50
 
+// Muxed reports whether the answer to a request comes over HTTP/2.
+func (s *Schedule) Muxed(request int) bool { return s.Secure && s.Requests[request].HTTP2 }
+
 // Has reports whether the schedule has a fault of one of the kinds.
 func (s *Schedule) Has(kinds ...Kind) bool {
 	for _, f := range s.Faults {
@@ -226,11 +235,11 @@ var long = strings.Repeat("a flock of birds over the river, ", 1000)
 // String lists the schedule, one event a line.
 func (s *Schedule) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d chat-services, %d llm-workers, messages take up to %v, queue in chat-service %t, links %d, blocking %t, streams stay %t\n",
-		s.Seed, s.Chats, Workers, s.MaxDelay, s.Queue, s.Links, s.Blocking, s.Stays)
+	fmt.Fprintf(&b, "seed %d: %d chat-services, %d llm-workers, messages take up to %v, queue in chat-service %t, links %d, blocking %t, streams stay %t, TLS %t\n",
+		s.Seed, s.Chats, Workers, s.MaxDelay, s.Queue, s.Links, s.Blocking, s.Stays, s.Secure)
 	for i, r := range s.Requests {
-		fmt.Fprintf(&b, "  %-12v request %s: connection %d, ahead %t, prompt %d, %d tokens, n %d, whole %t, stop string %t, deadline %v, buffer %d, pace %v, kept %t, leave %q\n",
-			r.At, s.Name(i), r.Line, r.Ahead, r.Prompt, r.Tokens, r.N, r.Whole, r.Stop, r.Deadline, r.Window, r.Pace, r.Kept, r.Leave)
+		fmt.Fprintf(&b, "  %-12v request %s: connection %d, ahead %t, HTTP/2 %t, chunked %t, expects %t, prompt %d, %d tokens, n %d, whole %t, stop string %t, deadline %v, buffer %d, pace %v, kept %t, leave %q\n",
+			r.At, s.Name(i), r.Line, r.Ahead, r.HTTP2, r.Chunked, r.Expects, r.Prompt, r.Tokens, r.N, r.Whole, r.Stop, r.Deadline, r.Window, r.Pace, r.Kept, r.Leave)
 		for j, reader := range r.Readers {
 			fmt.Fprintf(&b, "  +%-11v reader %d of %s: %+v\n", reader.At, j, s.Name(i), reader.Sessions)
 		}

@@ -92,7 +92,7 @@ func (w *World) StartChat(i int) error {
 func (w *World) startEdge() error {
 	p, ctx, log := w.process(edge.DefaultName, EdgeAddr)
 	e, err := edge.New(edge.Config{
-		Name: edge.DefaultName, Chat: addresses(w.Schedule.Chats, ChatAddr), MaxBody: 100000, ClientTimeout: ClientTimeout, MaxStreams: 100, ReadTimeout: 5 * time.Second,
+		Name: edge.DefaultName, Chat: addresses(w.Schedule.Chats, ChatAddr), MaxBody: 100000, ClientTimeout: ClientTimeout, MaxStreams: 100, ReadTimeout: ReadTimeout,
 		WriteTimeout: WriteTimeout, HeadersAfter: HeadersAfter, KeepAlive: KeepAlive, Grace: Grace, LeaveEvents: leave.Policy{Kind: leave.Linger, For: schedule.DefaultLinger},
 		Timers: rpc.Timers{FirstToken: EdgeStall, Stall: EdgeStall},
 		Connect: func(addr string) (chats.Conn, error) {
@@ -103,14 +103,17 @@ func (w *World) startEdge() error {
 		return err
 	}
 	p.Hop, w.Edge = e.Hop(), p
-	w.serve = e.Handler(memory.Address)
+	w.server = e.Server(memory.Address)
+	if w.Schedule.Secure {
+		w.server.TLS, w.secure = certified()
+	}
 	finding, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var find sync.WaitGroup
 	find.Go(func() { e.Find(finding) })
 	w.running.Go(func() {
 		defer close(p.ended)
 		<-ctx.Done()
-		e.Drain(ctx)
+		w.server.End(e.Drain(ctx))
 		w.requests.wait()
 		stop()
 		find.Wait()

@@ -4,6 +4,7 @@ package world
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,6 +26,7 @@ import (
 // of it has probes.
 const (
 	Grace        = 300 * time.Millisecond // of a drain
+	ReadTimeout  = 5 * time.Second
 	WriteTimeout = 1500 * time.Millisecond
 	HeadersAfter = 300 * time.Millisecond
 	KeepAlive    = 700 * time.Millisecond
@@ -134,10 +136,11 @@ type World struct {
 	Journal  *Journal
 	Edge     *Process
 
-	running  sync.WaitGroup // processes, and the functions of Go
-	serve    func(connection.Stream)
-	visits   int          // of clients; guarded by mu
-	requests requestCount // connections of clients
+	running  sync.WaitGroup     // processes, and the functions of Go
+	server   *connection.Server // of clients
+	secure   *tls.Config        // of clients; nil without TLS
+	visits   int                // of clients; guarded by mu
+	requests requestCount       // connections of clients
 
 	mu      sync.Mutex // guards the following fields
 	chats   []*Chat
@@ -237,17 +240,22 @@ func (w *World) upgrading(log *slog.Logger) *slog.Logger {
 
 // Visit sends a request of a client to api-service, on a connection of its own.
 func (w *World) Visit(r *client.Request) *client.Visit {
+	return w.connect(r.Window, w.secure, r.HTTP2).Visit(r)
+}
+
+// connect opens a client's connection to api-service.
+func (w *World) connect(window int, secure *tls.Config, http2 bool) *client.Line {
 	w.requests.add()
 	w.mu.Lock()
 	w.visits++
 	name := fmt.Sprintf("client-%d:1", w.visits)
 	w.mu.Unlock()
-	near, far := w.Net.Connect(name, w.Edge.Host, r.Window)
+	near, far := w.Net.Connect(name, w.Edge.Host, window)
 	go func() {
 		defer w.requests.done()
-		w.serve(far)
+		w.server.ServeStream(far)
 	}()
-	return client.NewLine(name, near).Visit(r)
+	return client.NewLine(name, near, secure, http2)
 }
 
 // Requests returns the number of clients' connections to api-service.
