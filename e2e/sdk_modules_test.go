@@ -19,13 +19,26 @@ const modulePatience = 10 * time.Minute
 func TestAnthropicGo(t *testing.T) {
 	tier.Full(t)
 	t.Parallel()
+	playModule(t, "sdk-anthropic-go")
+}
+
+// TestOllamaGo runs the tests of sdk-ollama-go: Ollama's official Go client.
+func TestOllamaGo(t *testing.T) {
+	tier.Full(t)
+	t.Parallel()
+	playModule(t, "sdk-ollama-go")
+}
+
+// playModule runs the tests of the module of a directory against the whole path.
+func playModule(t *testing.T, dir string) {
+	t.Helper()
 	w := run(t, allInOne, flags{worker: []string{"--pace", "100"}}) // slow enough for a stop in mid-answer
 	ctx, cancel := context.WithTimeout(t.Context(), modulePatience)
 	defer cancel()
-	if out, err := inModule(ctx, "sdk-anthropic-go", nil, "mod", "download"); err != nil {
+	if out, err := inModule(ctx, dir, nil, "mod", "download"); err != nil {
 		missing(t, "go mod download: %v\n%s", err, out)
 	}
-	if out, err := inModule(ctx, "sdk-anthropic-go", []string{"WHENCE_URL=" + w.url("")}, "test", "-count=1", "./..."); err != nil {
+	if out, err := inModule(ctx, dir, []string{"WHENCE_URL=" + w.url("")}, "test", "-count=1", "./..."); err != nil {
 		t.Errorf("go test: %v\n%s", err, out)
 	}
 	w.idle(t)
