@@ -233,6 +233,11 @@ func TestEnginesThatTakeNoImagesAreNamed(t *testing.T) {
 			blamed(t, w.postTo(t, path, all[path].body), strings.SplitN(all[path].param, "[", 2)[0], "the chat template of the model has no place for images")
 		}
 		blamed(t, w.postTo(t, "/generate", all["/generate"].body), "image_data", "the engine (embedded) takes none")
+		later := all["/v1/chat/completions"].body // the image is in an earlier turn
+		later["messages"] = append(later["messages"].([]any), object{"role": "assistant", "content": "A cat."}, object{"role": "user", "content": "Thanks"})
+		if got := w.postTo(t, "/v1/chat/completions", later); got.status != http.StatusOK || got.header.Get("whence-ignored") != "messages[].content[].image_url.url" {
+			t.Errorf("%d %s, left out %q", got.status, got.body, got.header.Get("whence-ignored"))
+		}
 		silent(t, w)
 	})
 }

@@ -152,7 +152,7 @@ func (b *block) show(t target) error {
 		t.paragraph("[image omitted]")
 		return b.leave()
 	}
-	source.Omit = t.turn().Show(source.To)
+	t.turn().Show(source.To)
 	t.images = append(t.images, source)
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/whence-dev/whence/api-service/image"
 	"github.com/whence-dev/whence/api-service/strict"
-	"github.com/whence-dev/whence/api-service/transcript"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 )
 
@@ -20,12 +19,13 @@ type Count struct {
 	Images []image.Source // of Request
 }
 
-// CheckImages refuses images that would have to be counted. For a model that takes no images, those
-// in the results of tools are notes, as in the prompt.
+// CheckImages refuses images that would have to be counted. For a model that takes no images, notes
+// take the place of those that an answer does not need, as in the prompt.
 func (c *Count) CheckImages(takes bool) error {
 	messages := c.Request.GetMessages()
 	if !takes {
-		transcript.OmitImages(messages)
+		image.MarkSpare(messages, c.Images)
+		image.NoteOmitted(messages, c.Images, takes)
 	}
 	for _, m := range messages {
 		for _, placed := range m.GetImages() {

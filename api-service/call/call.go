@@ -30,8 +30,10 @@ type Call struct {
 	Request *chatv1.ChatRequest
 	// ID is the stream's id from the body; "" leaves it to the headers.
 	ID string
-	// Ignored are the fields of the body that were left out, as distinct paths.
+	// Ignored are the fields of the body that were left out, as distinct paths. A Strict request has
+	// none.
 	Ignored []string
+	Strict  bool
 	// IDPrefix stands before the stream's id in the id of the answer that the body names.
 	IDPrefix string
 	// Conversation is the client's own name of the conversation; "" means that it gave none.

@@ -17,7 +17,6 @@ import (
 	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/strict"
-	"github.com/whence-dev/whence/api-service/transcript"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -110,7 +109,7 @@ func (e *Edge) beginAnswer(conn context.Context, c *app.RequestContext, in *call
 		}
 	}()
 	if err = e.continueEarlier(conn, c, in, memory); err == nil {
-		err = e.fill(conn, in)
+		err = e.fill(conn, c, in)
 	}
 	if err != nil {
 		return nil, nil, nil, err
@@ -205,24 +204,31 @@ func permit(c *app.RequestContext, caller access.Caller, in *call.Call, otherwis
 	return caller.Entry.Policy(asked, otherwise)
 }
 
-// fill fetches the images of a request if its model takes images. Otherwise images in the results of
-// tools become notes, and those of users stay empty: the chat-service's refusal names the engine.
-func (e *Edge) fill(ctx context.Context, in *call.Call) error {
-	if len(in.Images) == 0 {
+// fill fetches the images of a request if its model takes images. Notes take the place of those that
+// the answer does not need and that cannot be had. An image that the answer needs, for a model that
+// takes none, stays empty: the chat-service's refusal names the engine.
+func (e *Edge) fill(ctx context.Context, c *app.RequestContext, in *call.Call) error {
+	all, messages := in.Images, in.Request.GetMessages()
+	in.Images = nil
+	if len(all) == 0 {
 		return nil
 	}
 	takes, err := e.chats.TakesImages(ctx, in.Request.GetModel())
-	switch {
-	case err != nil:
-	case !takes:
-		transcript.OmitImages(in.Request.GetMessages())
-	default:
-		if err = e.images.Fill(ctx, in.Request.GetClaim().GetTenant(), in.Images); err == nil {
-			err = image.CheckSize(in.Images[0].Param, proto.Size(in.Request))
+	if err != nil {
+		return err
+	}
+	image.MarkSpare(messages, all)
+	if takes {
+		if err := e.images.Fill(ctx, in.Request.GetClaim().GetTenant(), all); err != nil {
+			return err
 		}
 	}
-	in.Images = nil
-	return err
+	for _, field := range image.NoteOmitted(messages, all, takes) {
+		if err := e.desk.Leave(c, in, field); err != nil {
+			return err
+		}
+	}
+	return image.CheckSize(all[0].Param, proto.Size(in.Request))
 }
 
 // read returns the body of a request that makes a stream, and the parsed input.

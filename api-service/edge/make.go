@@ -160,7 +160,9 @@ func (e *Edge) continueEarlier(conn context.Context, c *app.RequestContext, in *
 		return err
 	}
 	if !complete {
-		e.desk.Leave(c, in, "input[].item_reference")
+		if err := e.desk.Leave(c, in, "input[].item_reference"); err != nil {
+			return err
+		}
 	}
 	if size := proto.Size(in.Request); int64(size) > e.config.MaxBody { // the same bound as for a client that sends the whole conversation
 		return streamerr.InvalidParam("previous_response_id", "the conversation has %d bytes with its earlier items; at most %d are allowed", size, e.config.MaxBody)
@@ -252,7 +254,7 @@ func (e *Edge) beginStream(conn context.Context, c *app.RequestContext, in *call
 		return nil, nil, nil, over
 	}
 	if over == nil {
-		if err = e.fill(conn, in); err != nil {
+		if err = e.fill(conn, c, in); err != nil {
 			return nil, nil, nil, err
 		}
 	}

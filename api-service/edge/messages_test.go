@@ -149,8 +149,8 @@ func TestModelsHaveTheFormOfTheClientsAPI(t *testing.T) {
 	}
 }
 
-// TestTokensOfTheNoteForAnImageAreCounted: a model that takes no images sees a note in the result of
-// a tool, and an image of the user is refused.
+// TestTokensOfTheNoteForAnImageAreCounted: a model that takes no images sees a note in the place of an
+// image, and one that the answer needs is refused.
 func TestTokensOfTheNoteForAnImageAreCounted(t *testing.T) {
 	url, _ := start(t, nil)
 	const shot = `[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"QQ=="}}]`
@@ -193,6 +193,7 @@ func TestFieldsThatCannotBeHonouredAreLeftOutAndTold(t *testing.T) {
 		"/v1/chat/completions":   {`{"model":"m","prediction":{"content":"secret-7"},"novelty":1,"messages":[{"role":"user","content":"start m end x"}]}`, "novelty, prediction"},
 		"/generate":              {`{"model":"m","text":"x","novelty":1}`, "novelty"},
 		"/api/chat":              {`{"model":"m","keep_alive":"5m","options":{"num_ctx":1,"novelty":"secret-7"},"messages":[{"role":"user","content":"start m end x"}]}`, "keep_alive, options.novelty, options.num_ctx"},
+		"/v1/responses":          {`{"model":"m","input":[{"role":"user","content":[{"type":"input_image","image_url":"https://secret-7/"}]},{"role":"assistant","content":"x"},{"role":"user","content":"start m end x"}]}`, "input[].content[].image_url"},
 		"/v1/streams":            {`{"model":"m","messages":[{"role":"user","novelty":{"novelty":"secret-7"},"content":"start m end x"}]}`, "messages[].novelty"},
 	} {
 		url, _ := start(t, func(*edge.Config) {})

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,7 +19,8 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 
-	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/internal/imagenote"
 	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/seeingtest"
@@ -150,50 +152,71 @@ func TestImagesAreCountedTogether(t *testing.T) {
 	}
 }
 
-// TestImagesThatTheAnswerDoesNotNeedAreOmitted covers images of tools that are too many, too large or
-// broken, beside an image of the user.
+// TestImagesThatTheAnswerDoesNotNeedAreOmitted covers images of earlier turns that are too many, too
+// large or broken, beside an image of the turn to be answered.
 func TestImagesThatTheAnswerDoesNotNeedAreOmitted(t *testing.T) {
 	const good, broken = "data:image/png;base64,", "data:,x"
 	encoded := base64.StdEncoding.EncodeToString(png)
+	many := slices.Repeat([]string{good}, 1000)
 	for name, c := range map[string]struct {
 		limits Limits
-		urls   []string // the last one is the user's
+		urls   []string // the last one is in the last turn
 		want   string   // the images that are left
 	}{
-		"all":       {limits(func(l *Limits) { l.Count = 3 }), []string{good, good, good}, "012"},
-		"too many":  {limits(), []string{good, good, good}, "12"},
-		"too large": {limits(func(l *Limits) { l.Count, l.Bytes = 3, int64(2*len(png)) }), []string{good, good, good}, "12"},
-		"broken":    {limits(func(l *Limits) { l.Count = 3 }), []string{good, broken, good}, "02"},
-		"a bad URL": {limits(func(l *Limits) { l.Count = 3 }), []string{"ftp://x", good, good}, "12"},
+		"all":          {limits(func(l *Limits) { l.Count = 3 }), []string{good, good, good}, "a[0]a[1]a[2]"},
+		"too many":     {limits(), []string{good, good, good}, "a[1]a[2]"},
+		"far too many": {limits(), many, "a[998]a[999]"},
+		"too large":    {limits(func(l *Limits) { l.Count, l.Bytes = 3, int64(2*len(png)) }), []string{good, good, good}, "a[1]a[2]"},
+		"broken":       {limits(func(l *Limits) { l.Count = 3 }), []string{good, broken, good}, "a[0]a[2]"},
+		"a bad URL":    {limits(func(l *Limits) { l.Count = 3 }), []string{"ftp://x", good, good}, "a[1]a[2]"},
 	} {
-		left := ""
 		var all []Source
-		omitted := map[int]bool{}
-		images := make([]*llmv1.Image, len(c.urls))
+		var turns []*chatv1.Message
 		for i, url := range c.urls {
 			if url == good {
 				url += encoded
 			}
-			s := FromURL(fmt.Sprint(i), url)
-			if images[i] = s.To; i < len(c.urls)-1 {
-				s.Omit = func() { omitted[i] = true }
-			}
-			all = append(all, s)
+			all = append(all, FromURL(fmt.Sprintf("a[%d]", i), url))
+			turns = append(turns, &chatv1.Message{Role: "user", Content: all[i].Param, Images: []*chatv1.PlacedImage{{Image: all[i].To}}}, &chatv1.Message{Role: "assistant"})
 		}
+		turns = turns[:len(turns)-1]
+		MarkSpare(turns, all)
 		if err := near(c.limits).Fill(t.Context(), "", all); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		for i, image := range images {
-			if !omitted[i] {
-				left += fmt.Sprint(i)
+		fields, left := NoteOmitted(turns, all, true), ""
+		for _, m := range turns {
+			content, noted := strings.CutPrefix(m.GetContent(), imagenote.Unusable)
+			if len(m.GetImages()) > 0 {
+				left += content
 			}
-			if omitted[i] == (len(image.GetData()) > 0) {
-				t.Errorf("%s: image %d has %d bytes", name, i, len(image.GetData()))
+			if m.GetRole() == "user" && (noted == (len(m.GetImages()) > 0) || !noted && len(m.GetImages()[0].GetImage().GetData()) == 0) {
+				t.Errorf("%s: %v", name, m)
 			}
 		}
-		if left != c.want {
-			t.Errorf("%s: the images %s are left, want %s", name, left, c.want)
+		if want := []string{"a[]"}; left != c.want || (name != "all") != slices.Equal(fields, want) {
+			t.Errorf("%s: the images %s are left, want %s; %q are omitted", name, left, c.want, fields)
 		}
+	}
+}
+
+// TestAModelThatTakesNoImages gets notes, but for an image that the answer needs: it is refused later.
+func TestAModelThatTakesNoImages(t *testing.T) {
+	var all []Source
+	var turns []*chatv1.Message
+	for _, role := range []string{"user", "assistant", "tool", "assistant", "user"} {
+		all = append(all, FromURL("messages[0].images[1]", "https://a/1"))
+		turns = append(turns, &chatv1.Message{Role: role, Content: "x", Images: []*chatv1.PlacedImage{{Image: all[len(all)-1].To, Offset: 1}}})
+	}
+	MarkSpare(turns, all)
+	fields := NoteOmitted(turns, all, false)
+	for i, m := range turns {
+		if last := i == len(turns)-1; len(m.GetImages()) > 0 != last || !last && m.GetContent() != "x"+imagenote.NoImages {
+			t.Error(i, m)
+		}
+	}
+	if len(fields) != 1 || fields[0] != "messages[].images[]" {
+		t.Errorf("%q are omitted", fields)
 	}
 }
 

@@ -36,18 +36,18 @@ type Source struct {
 	URL    string // https: or data:
 	Base64 string // the encoded image itself
 	To     *llmv1.Image
-	// Omit replaces the image by a note. It is nil for an image that the answer needs.
-	Omit func()
+	// Spare reports that the answer does not need the image (MarkSpare).
+	Spare bool
+	// omitted reports that the image is not to be had, so that a note takes its place.
+	omitted bool
 }
 
 // omit omits the image if the answer does not need it.
 func (s *Source) omit() bool {
-	if s.Omit == nil {
-		return false
+	if s.Spare {
+		*s = Source{Param: s.Param, To: s.To, Spare: true, omitted: true}
 	}
-	s.Omit()
-	*s = Source{Param: s.Param}
-	return true
+	return s.Spare
 }
 
 // FromURL returns the source of an image and the image, which is empty until a Fetcher fills it in.
@@ -182,10 +182,12 @@ func (f *Fetcher) Fill(ctx context.Context, tenant string, all []Source) error {
 	left := f.limits.Bytes
 	for _, s := range inOrder(all) {
 		err := f.fill(ctx, s, &left)
-		if err != nil && (errors.Is(ctx.Err(), context.Canceled) || !s.omit()) {
+		switch {
+		case err == nil:
+			*s = Source{Param: s.Param} // release the parser's memory of the request: the source may live as long as the stream
+		case errors.Is(ctx.Err(), context.Canceled) || !s.omit():
 			return err
 		}
-		*s = Source{Param: s.Param} // release the parser's memory of the request: the source may live as long as the stream
 	}
 	return nil
 }
@@ -193,12 +195,12 @@ func (f *Fetcher) Fill(ctx context.Context, tenant string, all []Source) error {
 // inOrder returns the images that have not been omitted, in the order in which Fill gets them.
 func inOrder(all []Source) (order []*Source) {
 	for i := range all {
-		if all[i].To != nil && all[i].Omit == nil {
+		if !all[i].Spare {
 			order = append(order, &all[i])
 		}
 	}
 	for i := range slices.Backward(all) {
-		if all[i].To != nil && all[i].Omit != nil {
+		if all[i].Spare && !all[i].omitted {
 			order = append(order, &all[i])
 		}
 	}
@@ -255,16 +257,10 @@ func (f *Fetcher) enter(ctx context.Context, tenant string, all []Source) (relea
 // fetched reports whether the image must be fetched from another server.
 func (s *Source) fetched() bool { return s.URL != "" && !strings.HasPrefix(s.URL, "data:") }
 
-// maxOmitted bounds the images of one request that are omitted, because each is cut out of its text.
-const maxOmitted = 256
-
 // count refuses more images than the limit, after it has omitted the oldest ones that the answer does
 // not need.
 func (f *Fetcher) count(all []Source) error {
 	n := len(all)
-	if n > f.limits.Count+maxOmitted {
-		return streamerr.InvalidParam(all[n-1].Param, "the request has %d images; at most %d are read", n, f.limits.Count+maxOmitted)
-	}
 	for i := range all {
 		if n > f.limits.Count && all[i].omit() {
 			n--
@@ -272,7 +268,7 @@ func (f *Fetcher) count(all []Source) error {
 	}
 	n = 0
 	for i := range all {
-		if all[i].To == nil {
+		if all[i].omitted {
 			continue
 		}
 		if err := f.countAfter(n, all[i].Param); err != nil {

@@ -41,8 +41,11 @@ func (r *Reading) leave(path string, known bool) {
 	if r.left == nil {
 		r.left = map[string]bool{}
 	}
-	r.left[index.ReplaceAllLiteralString(path, "[]")] = known
+	r.left[Path(path)] = known
 }
+
+// Path returns the path of a field with [] in the place of each index.
+func Path(field string) string { return index.ReplaceAllLiteralString(field, "[]") }
 
 // Unknown leaves out a field that no API here has. A Strict reading refuses the field.
 func (r *Reading) Unknown(path string) error {

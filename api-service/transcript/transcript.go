@@ -3,7 +3,6 @@
 package transcript
 
 import (
-	"slices"
 	"strings"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
@@ -55,52 +54,9 @@ func (s *Transcript) Continue(at, role string) *Turn {
 	return s.Begin(at, role)
 }
 
-// Show appends an image to the content of the turn. If the turn is the result of a tool, omit replaces
-// the image by a note, once the message of the turn has been built; otherwise omit is nil.
-func (t *Turn) Show(image *llmv1.Image) (omit func()) {
+// Show appends an image to the content of the turn.
+func (t *Turn) Show(image *llmv1.Image) {
 	t.Message.Images = append(t.Message.Images, &chatv1.PlacedImage{Image: image, Offset: uint32(t.Content.mark())}) //nolint:gosec // a body is smaller
-	if m := t.Message; m.GetRole() == "tool" {
-		return func() { omitImage(m, image) }
-	}
-	return nil
-}
-
-// omitted is the note in the place of an image.
-const omitted = "[image omitted: this model takes no images]"
-
-// unusable is the note in the place of an image that cannot be had.
-const unusable = "[image omitted]"
-
-// omitImage replaces an image of a message by a note.
-func omitImage(m *chatv1.Message, image *llmv1.Image) {
-	i := slices.IndexFunc(m.GetImages(), func(p *chatv1.PlacedImage) bool { return p.GetImage() == image })
-	if i < 0 {
-		return
-	}
-	at := m.GetImages()[i].GetOffset()
-	m.Content = m.GetContent()[:at] + unusable + m.GetContent()[at:]
-	m.Images = slices.Delete(m.GetImages(), i, i+1)
-	for _, later := range m.GetImages()[i:] {
-		later.Offset += uint32(len(unusable))
-	}
-}
-
-// OmitImages replaces images in the results of tools by notes, for a model that takes no images: an
-// image that a tool returns must not end a session. Images of users stay, because an answer about an
-// image needs the image.
-func OmitImages(messages []*chatv1.Message) {
-	for _, m := range messages {
-		if m.GetRole() != "tool" || len(m.GetImages()) == 0 {
-			continue
-		}
-		var b strings.Builder
-		at := 0
-		for _, placed := range m.GetImages() {
-			b.WriteString(m.GetContent()[at:placed.GetOffset()] + omitted)
-			at = int(placed.GetOffset())
-		}
-		m.Content, m.Images = b.String()+m.GetContent()[at:], nil
-	}
 }
 
 // Messages returns the messages of the request, and the fields that they come from.

@@ -106,6 +106,11 @@ func TestImagesOfToolsAreNotedIfNothingTakesThem(t *testing.T) {
 		}
 	}
 	m.TakesImages = func() bool { return false }
+	unplaced := user("Look")
+	unplaced.Messages = append(unplaced.Messages, &chatv1.Message{Role: "tool", Images: []*chatv1.PlacedImage{{Image: shown, Offset: 9}}})
+	if _, _, err := readWhole(t, chat.New(m, (&parrot{}).generate), unplaced); streamerr.As(err).Param != "messages[1].images[0]" {
+		t.Error("an image without a place is not refused:", err)
+	}
 	asked := user("Look")
 	asked.Messages[0].Images = []*chatv1.PlacedImage{{Image: shown}}
 	p := &parrot{ids: m.Tokenizer.Encode("Hi", false)}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/internal/imagenote"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -199,7 +200,7 @@ func TestNULBecomesAReplacement(t *testing.T) {
 
 func TestImagesOfOtherTurnsAreShownOrNoted(t *testing.T) {
 	shot := []*chatv1.Message{{Role: "user", Content: "look"}, {Role: "tool", Content: "shot", Images: placed(4)}, {Role: "system", Content: "s", Images: placed(0)}}
-	if got := render(t, anywhere, Input{Messages: shot}); got != "user:look|tool:shot"+omitted+"|system:"+omitted+"s|" {
+	if got := render(t, anywhere, Input{Messages: shot}); got != "user:look|tool:shot"+imagenote.NoImages+"|system:"+imagenote.NoImages+"s|" {
 		t.Error(got)
 	}
 	const image = "<|vision_start|><|image_pad|><|vision_end|>"

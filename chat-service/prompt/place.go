@@ -3,9 +3,10 @@ package prompt
 import (
 	"iter"
 	"slices"
-	"strings"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/internal/imagenote"
 )
 
 // Places are the places of a conversation at which a template writes a turn of a role.
@@ -197,26 +198,20 @@ func called(messages []*chatv1.Message) (calls, results bool) {
 	return calls, results
 }
 
-// omitted stands for an image that the model does not see.
-const omitted = "[image omitted: this model takes no images]"
-
-// WithoutImages returns a conversation for a model without images: a note stands for each image but
-// a user's, so that a tool with a screenshot does not end a session. An image of a user stays, and
-// is refused.
+// WithoutImages returns a conversation for a model without images: a note stands for each image that
+// the answer does not need. An image that the answer needs stays, and is refused; so does one without
+// a valid place.
 func WithoutImages(messages []*chatv1.Message) []*chatv1.Message {
+	if !slices.ContainsFunc(messages, func(m *chatv1.Message) bool { return len(m.GetImages()) > 0 }) {
+		return messages
+	}
+	spare := imagenote.Spare(messages)
 	return replace(messages, func(m *chatv1.Message) *chatv1.Message {
-		if len(m.GetImages()) == 0 || m.GetRole() == roleUser {
+		if len(m.GetImages()) == 0 || !spare(m) || checkImages("", m) != nil {
 			return m
 		}
 		c := copyOf(m)
-		var content strings.Builder
-		for text, placed := range parts(m) {
-			if placed != nil {
-				text = omitted
-			}
-			content.WriteString(text)
-		}
-		c.Content, c.Images = content.String(), nil
+		c.Content, c.Images = imagenote.Omit(m, imagenote.NoImages, func(*llmv1.Image) bool { return true })
 		return c
 	})
 }

@@ -36,6 +36,10 @@ func Parse[In any](d *Desk, c *app.RequestContext, body []byte, parse func(body 
 	if err == nil {
 		in, err = parse(body, reading)
 	}
+	asked, ok := any(in).(*call.Call)
+	if ok = ok && asked != nil; ok {
+		asked.Strict = reading.Strict
+	}
 	left := reading.Left()
 	if len(left) == 0 {
 		return in, err
@@ -46,15 +50,18 @@ func Parse[In any](d *Desk, c *app.RequestContext, body []byte, parse func(body 
 		d.Metrics.Ignored(api, reading.Label(field))
 	}
 	d.Log.Debug("fields of a request left out", "stream", string(c.Response.Header.Peek(IDHeader)), "hop", d.Name, "api", api, "fields", reading.Header())
-	if asked, ok := any(in).(*call.Call); ok && asked != nil {
+	if ok {
 		asked.Ignored = reading.Brief()
 	}
 	return in, err
 }
 
-// Leave tells the client that a field was left out, as Parse does, when that turns out later. path is
-// a name of the API.
-func (d *Desk) Leave(c *app.RequestContext, in *call.Call, path string) {
+// Leave tells the client that a field was left out, as Parse does, when that turns out later. A strict
+// request is refused. path is a name of the API.
+func (d *Desk) Leave(c *app.RequestContext, in *call.Call, path string) error {
+	if err := (&strict.Reading{Strict: in.Strict}).Unsupported(path); err != nil {
+		return err
+	}
 	header := path
 	if before := string(c.Response.Header.Peek(IgnoredHeader)); before != "" {
 		header = before + ", " + path
@@ -62,4 +69,5 @@ func (d *Desk) Leave(c *app.RequestContext, in *call.Call, path string) {
 	c.Header(IgnoredHeader, header)
 	in.Ignored = append(in.Ignored, path)
 	d.Metrics.Ignored(Surface(c), path)
+	return nil
 }

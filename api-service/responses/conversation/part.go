@@ -139,7 +139,7 @@ func (c *items) image(at, kind string, members map[string]json.RawMessage, to *t
 		return err
 	}
 	source := image.FromURL(at+".image_url", from)
-	source.Omit = to.Show(source.To)
+	to.Show(source.To)
 	c.images = append(c.images, source)
 	return nil
 }
