@@ -185,6 +185,7 @@ func (c *Config) streamFlags(fs *flag.FlagSet) {
 	fs.IntVar(&c.Replay.Bytes, "replay-bytes", replay.DefaultBytes, "maximum `bytes` of the replay log, over all streams")
 	fs.IntVar(&c.Replay.StreamBytes, "replay-stream-bytes", replay.DefaultStreamBytes, "maximum `bytes` of the replay log, per stream")
 	fs.DurationVar(&c.Replay.TTL, "replay-ttl", replay.DefaultTTL, "how long a stream is kept in the replay log after its end")
+	fs.DurationVar(&c.Replay.MemoTTL, "response-ttl", replay.DefaultMemoTTL, "how long a stored response of /v1/responses is kept in the replay log after its end, if that is longer than --replay-ttl")
 	fs.BoolVar(&c.StoreResponses, "store-responses", true, "store the responses of /v1/responses whose request leaves out store, as OpenAI does, if there is room; =false stores only those with store: true")
 	fs.StringVar(&c.Redis, "redis", "", "`URL` of a Redis server through which instances share the replay log, such as redis://127.0.0.1:6379/0; without it, each instance keeps its own log in memory")
 	fs.DurationVar(&c.RedisLease, "redis-lease", redislog.DefaultLease, "how long an instance may fail to reach Redis before other instances take over its streams; must be the same on all instances")
@@ -217,8 +218,8 @@ func (c *Config) Validate() error {
 		return errors.New("--read-timeout, --write-timeout and --headers-after must be over 0")
 	case c.ClientTimeout < 0 || c.MaxUnsent < 0 || c.KeepAlive < 0 || c.SocketLifetime < 0:
 		return errors.New("--client-timeout, --max-unsent, --keep-alive and --socket-lifetime must not be negative")
-	case c.Replay.Bytes < 0 || c.Replay.StreamBytes < 0 || c.Replay.TTL < 0 || c.TokenTTL < 0:
-		return errors.New("--replay-bytes, --replay-stream-bytes, --replay-ttl and --token-ttl must not be negative")
+	case c.Replay.Bytes < 0 || c.Replay.StreamBytes < 0 || c.Replay.TTL < 0 || c.Replay.MemoTTL < 0 || c.TokenTTL < 0:
+		return errors.New("--replay-bytes, --replay-stream-bytes, --replay-ttl, --response-ttl and --token-ttl must not be negative")
 	case c.TakeoverBytes < 0:
 		return errors.New("--takeover-bytes must not be negative")
 	case c.OperatorKey != "" && strings.TrimSpace(c.OperatorKey) == "":

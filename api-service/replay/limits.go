@@ -7,6 +7,7 @@ type Limits struct {
 	Bytes       int           // over all streams; when full, owners above their share lose streams
 	StreamBytes int           // per stream; an append past it fails with ErrFull
 	TTL         time.Duration // how long an ended stream is kept
+	MemoTTL     time.Duration // the same for a stream with a memo, if that is longer
 }
 
 // Defaults of Limits.
@@ -14,6 +15,7 @@ const (
 	DefaultBytes       = 256 << 20
 	DefaultStreamBytes = 4 << 20
 	DefaultTTL         = 5 * time.Minute
+	DefaultMemoTTL     = time.Hour
 )
 
 // WithDefaults returns the limits with the defaults in place of zero fields.
@@ -27,7 +29,19 @@ func (l Limits) WithDefaults() Limits {
 	if l.TTL == 0 {
 		l.TTL = DefaultTTL
 	}
+	if l.MemoTTL == 0 {
+		l.MemoTTL = DefaultMemoTTL
+	}
+	l.MemoTTL = max(l.MemoTTL, l.TTL)
 	return l
+}
+
+// KeepsFor returns how long the stream of a head is kept after its end. The limits have no zero field.
+func (l Limits) KeepsFor(h Head) time.Duration {
+	if h.Memo != "" {
+		return l.MemoTTL
+	}
+	return l.TTL
 }
 
 // The charge of a stream, besides the data of its events, in bytes.

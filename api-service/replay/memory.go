@@ -25,17 +25,23 @@ type Memory struct {
 	mu       sync.Mutex // guards the following fields and those of all accounts; taken before stream.mu
 	streams  map[string]*memoryStream
 	keys     map[string]*memoryStream
-	accounts map[string]*account // by owner
-	ended    []*memoryStream     // oldest first; some may be forgotten
-	stale    int                 // the number of forgotten streams in ended
-	sweep    *time.Timer         // runs while ended is not empty
+	accounts map[string]*account      // by owner
+	ended    map[time.Duration]*queue // ended streams, by the time for which they are kept
 	closed   bool
+}
+
+// A queue has the ended streams that are kept for the same time.
+type queue struct {
+	streams []*memoryStream // oldest first; some may be forgotten
+	stale   int             // the number of forgotten streams
+	sweep   *time.Timer     // runs while there are streams
 }
 
 // NewMemory returns an empty log.
 func NewMemory(l Limits) *Memory {
 	return &Memory{
 		limits: l.WithDefaults(), streams: map[string]*memoryStream{}, keys: map[string]*memoryStream{}, accounts: map[string]*account{},
+		ended: map[time.Duration]*queue{},
 	}
 }
 
@@ -68,7 +74,7 @@ func (m *Memory) Add(h Head) (*Writer, error) {
 
 // add adds a stream, whose cost is reserved. mu is held.
 func (m *Memory) add(h Head, seams Seams) *memoryStream {
-	s := &memoryStream{head: h, memoSize: int64(len(h.Memo)), memo: h.Memo, seams: seams}
+	s := &memoryStream{head: h, memoSize: int64(len(h.Memo)), memo: h.Memo, keptFor: m.limits.KeepsFor(h), seams: seams}
 	s.head.Memo = ""
 	s.writer = Writer{m, s}
 	m.streams[h.ID] = s
@@ -212,7 +218,7 @@ func (m *Memory) forget(s *memoryStream) {
 		return
 	}
 	if s.phase == phaseEnded {
-		m.stale++
+		m.ended[s.keptFor].stale++
 	}
 	m.closeAccount(s)
 	s.phase = phaseForgotten
@@ -263,8 +269,10 @@ func (m *Memory) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closed = true
-	if m.sweep != nil {
-		m.sweep.Stop()
+	for _, q := range m.ended {
+		if q.sweep != nil {
+			q.sweep.Stop()
+		}
 	}
 	return nil
 }
@@ -272,25 +280,31 @@ func (m *Memory) Close() error {
 // end starts the TTL of an ended stream. mu and the lock of the stream are held.
 func (m *Memory) end(s *memoryStream) {
 	s.phase, s.end = phaseEnded, time.Now()
-	m.ended = append(m.ended, s)
+	q := m.ended[s.keptFor]
+	if q == nil {
+		q = &queue{}
+		m.ended[s.keptFor] = q
+	}
+	q.streams = append(q.streams, s)
 	s.account.end(s)
-	if m.sweep == nil && !m.closed {
-		m.sweep = time.AfterFunc(m.limits.TTL, m.expire)
+	if q.sweep == nil && !m.closed {
+		q.sweep = time.AfterFunc(s.keptFor, func() { m.expire(q, s.keptFor) })
 	}
 }
 
-// expire forgets the ended streams whose TTL has passed, and sets the timer for the next stream.
-func (m *Memory) expire() {
+// expire forgets the streams of a queue that have ended a time ttl ago, and sets the timer for the next
+// stream.
+func (m *Memory) expire(q *queue, ttl time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for len(m.ended) > 0 && time.Since(m.ended[0].end) >= m.limits.TTL {
-		m.forget(m.ended[0])
-		m.ended[0] = nil
-		m.ended = m.ended[1:]
-		m.stale--
+	for len(q.streams) > 0 && time.Since(q.streams[0].end) >= ttl {
+		m.forget(q.streams[0])
+		q.streams[0] = nil
+		q.streams = q.streams[1:]
+		q.stale--
 	}
-	m.sweep = nil
-	if len(m.ended) > 0 && !m.closed {
-		m.sweep = time.AfterFunc(m.limits.TTL-time.Since(m.ended[0].end), m.expire)
+	q.sweep = nil
+	if len(q.streams) > 0 && !m.closed {
+		q.sweep = time.AfterFunc(ttl-time.Since(q.streams[0].end), func() { m.expire(q, ttl) })
 	}
 }

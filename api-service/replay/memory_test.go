@@ -82,10 +82,16 @@ func TestHeadsAloneFillTheLog(t *testing.T) {
 
 func TestMemoryForgetsEndedStreamsAfterTheirTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := replay.NewMemory(replay.Limits{TTL: time.Minute})
+		m := replay.NewMemory(replay.Limits{TTL: time.Minute, MemoTTL: 3 * time.Minute})
 		defer m.Close()
 		begin(t, m, "a")
 		begin(t, m, "b")
+		if _, err := m.Begin(t.Context(), replay.Head{ID: "response", Memo: "m"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Append("response", "", closing); err != nil {
+			t.Fatal(err)
+		}
 		r, err := m.Open(t.Context(), "a")
 		if err != nil {
 			t.Fatal(err)
@@ -107,8 +113,13 @@ func TestMemoryForgetsEndedStreamsAfterTheirTTL(t *testing.T) {
 		}
 		time.Sleep(40 * time.Second)
 		synctest.Wait()
-		if isKept(t, m, "b") {
-			t.Error("b is kept")
+		if isKept(t, m, "b") || !isKept(t, m, "response") {
+			t.Error("b is kept, or a response is not")
+		}
+		time.Sleep(80 * time.Second)
+		synctest.Wait()
+		if isKept(t, m, "response") {
+			t.Error("a response is kept")
 		}
 	})
 }

@@ -72,7 +72,7 @@ func (m *Memory) closeAccount(s *memoryStream) {
 	}
 }
 
-// dropEnded removes a stream from ended. An expiry or an eviction drops the first one.
+// dropEnded removes a stream from ended. An eviction drops the first one, and so do most expiries.
 func (a *account) dropEnded(s *memoryStream) {
 	if a.ended[0] == s {
 		a.ended[0] = nil
@@ -177,10 +177,12 @@ func (m *Memory) evict(s *memoryStream) {
 	s.account.bytes.Add(-n)
 }
 
-// compact removes forgotten streams from ended when they are more than half of it. mu is held.
+// compact removes forgotten streams from queues that have more of them than others. mu is held.
 func (m *Memory) compact() {
-	if m.stale > len(m.ended)/2 {
-		m.ended = slices.DeleteFunc(m.ended, func(s *memoryStream) bool { return s.phase == phaseForgotten })
-		m.stale = 0
+	for _, q := range m.ended {
+		if q.stale > len(q.streams)/2 {
+			q.streams = slices.DeleteFunc(q.streams, func(s *memoryStream) bool { return s.phase == phaseForgotten })
+			q.stale = 0
+		}
 	}
 }

@@ -240,7 +240,11 @@ func (m *Memory) audit() error {
 			return fmt.Errorf("the account of %s has %d bytes, its %d streams have %d", of, bytes, streams[of], costs[of])
 		}
 	}
-	for _, s := range m.ended {
+	var queued []*memoryStream
+	for _, q := range m.ended {
+		queued = append(queued, q.streams...)
+	}
+	for _, s := range queued {
 		if s.phase == phaseForgotten && s.memo != "" {
 			return fmt.Errorf("the forgotten stream %s has its memo", s.head.ID)
 		}
@@ -249,8 +253,8 @@ func (m *Memory) audit() error {
 	if bound := m.limits.Bytes + len(m.streams)*(headCost+len(closed.Data)+eventCost); sum != int(m.bytes.Load()) || sum > bound {
 		return fmt.Errorf("%d bytes are kept, by accounts %d; the bound is %d", m.bytes.Load(), sum, bound)
 	}
-	if len(m.ended) > 2*len(m.streams)+2 {
-		return fmt.Errorf("%d ended streams are remembered, %d kept", len(m.ended), len(m.streams))
+	if len(queued) > 2*len(m.streams)+4 {
+		return fmt.Errorf("%d ended streams are remembered, %d kept", len(queued), len(m.streams))
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ type phase uint8
 
 const (
 	phaseLive      phase = iota // it takes events
-	phaseEnded                  // it has its closing event, and is kept for Limits.TTL
+	phaseEnded                  // it has its closing event, and is kept for Limits.KeepsFor
 	phaseForgotten              // it holds no events; readers and writers get ErrUnknown
 )
 
@@ -23,6 +23,7 @@ const (
 type memoryStream struct {
 	head     Head  // without the memo
 	memoSize int64 // charged until the stream is forgotten
+	keptFor  time.Duration
 	seams    Seams // of the generations before the current one
 	account  *account
 	writer   Writer // of this stream, so that returning it allocates nothing

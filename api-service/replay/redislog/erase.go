@@ -9,7 +9,7 @@ import (
 )
 
 // maxEvicted bounds the evicted streams that the server still has to forget. The server keeps any
-// further evicted streams for Limits.TTL.
+// further evicted streams for Limits.KeepsFor.
 const maxEvicted = 4096
 
 // evict makes the server forget a stream that was evicted here, so that the limits of the instances
@@ -25,7 +25,7 @@ func (l *Log) evict(h replay.Head) {
 }
 
 // forgetEvicted makes the server forget evicted streams, until the log is closed. A server that
-// does not answer keeps them for Limits.TTL.
+// does not answer keeps them for Limits.KeepsFor.
 func (l *Log) forgetEvicted() {
 	for {
 		select {
@@ -75,7 +75,7 @@ func (l *Log) Erase(ctx context.Context, id, epoch string) (bool, error) {
 	case err != nil:
 		return false, err
 	}
-	n, err := script.Erase.Run(ctx, l.db, keysOf(h, l.run), id, epoch, wakeName(id), l.config.Limits.TTL.Milliseconds()).Int()
+	n, err := script.Erase.Run(ctx, l.db, keysOf(h, l.run), id, epoch, wakeName(id), l.config.Limits.KeepsFor(h).Milliseconds()).Int()
 	l.answered(err)
 	if err != nil {
 		return false, unavailable(err)

@@ -75,7 +75,7 @@ func (l *Log) Transition(ctx context.Context, event string, h replay.Head) strin
 			return err.Error()
 		}
 	case "erase":
-		n, err := script.Erase.Run(ctx, l.db, keysOf(h, l.run), h.ID, h.Epoch, wakeName(h.ID), l.config.Limits.TTL.Milliseconds()).Int()
+		n, err := script.Erase.Run(ctx, l.db, keysOf(h, l.run), h.ID, h.Epoch, wakeName(h.ID), l.config.Limits.KeepsFor(h).Milliseconds()).Int()
 		if err != nil {
 			return err.Error()
 		}

@@ -22,9 +22,9 @@
 //	beginning  timeouts.begin passes              absent     the owner has died, or has given up waiting for its Begin; the key is free
 //	live       owner: write                       live       the events that the server has are skipped, so a write can be repeated
 //	live       any: Begin with the same key       live       returns the head of this stream
-//	live       owner: write of the closing event  ended      expires after Limits.TTL
+//	live       owner: write of the closing event  ended      expires after Limits.KeepsFor
 //	live       liveTTL passes                     absent     the next write restores the stream
-//	beginning  other: the owner is dead           ended      appends the closing event of Config.Lost; expires after Limits.TTL
+//	beginning  other: the owner is dead           ended      appends the closing event of Config.Lost; expires after Limits.KeepsFor
 //	live       other: the owner is dead           live       the first other with room is the owner; a stream that cannot be continued, or that none has room for, ends as above
 //	live       owner: HandOver                    live       has no owner; another instance takes it over
 //	live       earlier owner: write, Forget       live       nothing is changed: the earlier owner is fenced, and its readers continue on the server
@@ -34,8 +34,8 @@
 //	ended      any: Begin with the same key       ended      returns the head of this stream
 //	ended      owner: write, owner has ended it   ended      nothing is left to write
 //	ended      owner: write, other has ended it   ended      the owner is fenced
-//	ended      Limits.TTL passes                  absent
-//	ended      any: Erase                         forgotten  the events and the key are gone; expires after Limits.TTL, until when the owner may have a copy
+//	ended      Limits.KeepsFor passes             absent
+//	ended      any: Erase                         forgotten  the events and the key are gone; expires after Limits.KeepsFor, until when the owner may have a copy
 //	any        owner: Forget                      forgotten  the events and the key are gone; expires after forgottenTTL
 //	ended      owner: its memory is full          forgotten  as after Forget: Config.Limits bound the server, too
 //	forgotten  owner: write                       forgotten  the write is dropped

@@ -89,7 +89,7 @@ func (l *Log) pause() bool {
 func (l *Log) write(h replay.Head, events []replay.Event, closing bool) (uint64, error) {
 	ttl, closed := liveTTL, ""
 	if closing {
-		ttl, closed = l.config.Limits.TTL, "1"
+		ttl, closed = l.config.Limits.KeepsFor(h), "1"
 	}
 	args := []any{h.ID, h.Epoch, l.run, closed, ttl.Milliseconds(), wakeName(h.ID)}
 	for _, e := range events {

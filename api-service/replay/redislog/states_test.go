@@ -137,14 +137,14 @@ var lifetimes = map[string][2]time.Duration{
 func TestEachScriptInEachState(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	limits := replay.Limits{TTL: 2 * time.Minute}
+	limits := replay.Limits{TTL: 30 * time.Second, MemoTTL: 2 * time.Minute}
 	owner, other := s.open(t, limits), s.open(t, limits)
 	defer closeLog(t, owner)
 	defer closeLog(t, other)
 	db := redis.NewClient(&redis.Options{Addr: s.Addr})
 	defer db.Close()
 	run := func(script string) string {
-		h, by := replay.Head{ID: "s", Epoch: "e", Key: "k", Form: "f", Request: "prompt"}, owner
+		h, by := replay.Head{ID: "s", Epoch: "e", Key: "k", Form: "f", Request: "prompt", Memo: "m"}, owner
 		name, rest := cutAny(script, " owner", " other", " same key", " same id")
 		switch rest {
 		case " other":

@@ -65,7 +65,7 @@ func (l *Log) loseUnclaimed(h replay.Head, owner string) (done bool, err error) 
 func (l *Log) loseAfter(h replay.Head, owner, grace string) (done bool, err error) {
 	e := l.config.Lost(h)
 	n, err := script.Lose.Run(l.closing, l.db, append(keysOf(h, owner), leasesKey, heirsKey),
-		h.ID, h.Epoch, l.run, l.config.Limits.TTL.Milliseconds(), wakeName(h.ID), string(e.Kind), e.Data, owner, grace).Int()
+		h.ID, h.Epoch, l.run, l.config.Limits.KeepsFor(h).Milliseconds(), wakeName(h.ID), string(e.Kind), e.Data, owner, grace).Int()
 	l.answered(err)
 	return n == 1, err
 }
