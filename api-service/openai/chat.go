@@ -133,16 +133,16 @@ func (w *chunkWriter) release(lines call.Lines, choice uint32) {
 
 // finish writes the last chunk of a choice, which the token matched has ended, if any.
 func (w *chunkWriter) finish(lines call.Lines, choice uint32, finish llmv1.Finish, matched *uint32) {
-	state, ends := &w.choices[choice], w.chat.withEnd(nil, matched)
+	state, ends, left := &w.choices[choice], w.chat.withEnd(nil, matched), w.callForms.finish(choice)
 	last := state.held
 	if state.held = nil; last == nil {
 		last = &chatv1.Delta{Choice: choice}
-		if state.begun && !w.chat.completion && ends == nil {
+		if state.begun && !w.chat.completion && ends == nil && left == nil {
 			lines.End(w.AppendFinish(lines.Begin(), choice, finish))
 			return
 		}
 	}
-	last.Ids = append(last.Ids, ends...)
+	last.Ids, last.ToolCalls = append(last.Ids, ends...), append(last.ToolCalls, left...)
 	w.used.add(last.GetTokens())
 	lines.End(w.encode(lines.Begin(), last, !state.begun, w.word(finish)))
 	state.begun = true

@@ -18,11 +18,11 @@ func setMessages(c *Chat, param string, raw json.RawMessage) error {
 }
 
 func setTools(c *Chat, param string, raw json.RawMessage) error {
-	before := len(c.tools.List)
+	before := c.tools.Functions
 	if err := c.tools.Add(c.in, param, raw); err != nil {
 		return err
 	}
-	c.older = c.older && len(c.tools.List) == before
+	c.older = c.older && c.tools.Functions == before
 	return nil
 }
 

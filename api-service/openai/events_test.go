@@ -113,6 +113,7 @@ func TestCallsOfCustomToolsHaveAnInput(t *testing.T) {
 	const body = `{"model":"m","messages":[{"role":"user","content":"x"}],"stream":true,"tools":[{"type":"custom","custom":{"name":"patch"}}]}`
 	for arguments, want := range map[string]string{
 		`{"input":"a\n\"b\" \u00e9\ud83d\ude00é"}`: `a\n\"b\" é😀é`, ` { "input" : "x" } `: `x`, `{"input":""}`: ``, `{"command":"x"}`: `{\"command\":\"x\"}`, `plain`: `plain`,
+		`{"why":"y","input":"x"}`: `x`,
 	} {
 		for size := 1; size <= len(arguments); size += 3 {
 			all := []proto.Message{started, &chatv1.Delta{ToolCalls: []*chatv1.ToolCallDelta{{Id: "call_1", Name: "patch"}}}}

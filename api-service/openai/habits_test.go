@@ -90,6 +90,7 @@ func TestFieldsOfOtherServices(t *testing.T) {
 		{`"user":7,"prompt_cache_key":{},"reasoning":"high","thinking":true,"reasoning_effort":5,"request_id":[1]`, ``, "prompt_cache_key, reasoning, reasoning_effort, request_id, thinking, user"},
 		{`"logit_bias":[],"chat_template_kwargs":[],"stream_options":[]`, `"templateVariables":"{}"`, ""}, // PHP's empty objects
 		// Tools.
+		{`"tools":[` + tool + `,` + tool + `,{"type":"custom","name":"get"}],"functions":[{"name":"get"}]`, get, "tools[], tools[].function"},
 		{`"tools":[{"name":"get","description":"d","input_schema":[]}]`, `"tools":[{"name":"get","description":"d","parameters":"{}"}]`, ""},
 		{`"tools":[` + tool + `,{"google_search":{}},{"function_declarations":[{"name":"a"}]}]`, get, "tools[]"},
 		{`"tools":[` + tool + `],"tool_choice":"get"`, get + `,"toolChoice":{"mode":"TOOL_MODE_REQUIRED","name":"get"}`, ""},

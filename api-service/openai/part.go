@@ -1,8 +1,11 @@
 package openai
 
 import (
+	"cmp"
+	"slices"
 	"strconv"
 
+	"github.com/whence-dev/whence/api-service/customtool"
 	"github.com/whence-dev/whence/api-service/jsontext"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 )
@@ -13,6 +16,27 @@ type callForms struct {
 	older  bool            // calls are function_call, the form before tool calls
 	// inputs has the calls of custom tools so far, by choice and number.
 	inputs map[[2]uint32]*customInput
+}
+
+// A customInput is the input of a call of a custom tool.
+type customInput struct {
+	customtool.Input
+	left string // what is left at its end
+}
+
+// finish ends the calls of a choice. It returns a piece for each call that has something left, which
+// appendCall writes.
+func (f *callForms) finish(choice uint32) (pieces []*chatv1.ToolCallDelta) {
+	for call, input := range f.inputs {
+		if call[0] != choice {
+			continue
+		}
+		if input.left = input.End(); input.left != "" {
+			pieces = append(pieces, &chatv1.ToolCallDelta{Index: call[1]})
+		}
+	}
+	slices.SortFunc(pieces, func(a, b *chatv1.ToolCallDelta) int { return cmp.Compare(a.GetIndex(), b.GetIndex()) })
+	return pieces
 }
 
 // appendPart appends the delta of a chunk. The first delta of a choice has the role.
@@ -84,7 +108,7 @@ func (f *callForms) appendCall(b []byte, choice uint32, piece *chatv1.ToolCallDe
 		return append(appendFunction(b, piece), '}')
 	}
 	b = appendName(append(b, '{'), piece)
-	b = jsontext.String(append(b, `"input":`...), input.next(piece.GetArguments()))
+	b = jsontext.String(append(b, `"input":`...), input.Add(piece.GetArguments())+input.left)
 	return append(b, '}', '}')
 }
 
@@ -124,7 +148,7 @@ type customCall struct {
 func (f *callForms) toolCallsOf(calls []*chatv1.ToolCall) (list []toolCall) {
 	for _, call := range calls {
 		if f.custom[call.GetName()] {
-			list = append(list, toolCall{ID: call.GetId(), Type: "custom", Custom: &customCall{call.GetName(), inputOf(call.GetArguments())}})
+			list = append(list, toolCall{ID: call.GetId(), Type: "custom", Custom: &customCall{call.GetName(), customtool.Text(call.GetArguments())}})
 			continue
 		}
 		list = append(list, toolCall{ID: call.GetId(), Type: "function", Function: &functionCall{call.GetName(), call.GetArguments()}})

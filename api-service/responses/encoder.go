@@ -162,6 +162,9 @@ var deltas = map[itemKind]string{
 }
 
 func (e *Encoder) grew(it *item, piece string, tokens []openai.TokenLogprob) {
+	if it.kind == searchCall {
+		return // comes as a whole
+	}
 	b := jsontext.String(append(e.ofItem(deltas[it.kind], it), `,"delta":`...), piece)
 	if it.kind == message {
 		b = appendLogprobs(append(b, `,"logprobs":`...), tokens)
@@ -172,6 +175,7 @@ func (e *Encoder) grew(it *item, piece string, tokens []openai.TokenLogprob) {
 // closed encodes the end of an item. Arguments of a call that was cut off get no done event.
 func (e *Encoder) closed(it *item) {
 	switch it.kind {
+	case searchCall:
 	case functionCall, customCall:
 		if it.status == completed {
 			b := jsontext.String(append(e.ofItem(contents[it.kind]+"done", it), `,"name":`...), it.function.Name)

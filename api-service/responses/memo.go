@@ -60,6 +60,11 @@ func (r *body) follow(earlier []json.RawMessage, found map[string]json.RawMessag
 		return nil, err
 	}
 	r.converse(c)
+	if !r.compacts {
+		if err := r.offer(r.offers); err != nil {
+			return nil, err
+		}
+	}
 	if r.memo != nil || r.compacts {
 		r.earlier = earlier
 	} else {

@@ -1,11 +1,13 @@
 package responses
 
 import (
+	"encoding/json"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/whence-dev/whence/api-service/customtool"
 	"github.com/whence-dev/whence/api-service/jsontext"
 	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/api-service/responses/conversation"
@@ -21,16 +23,17 @@ const (
 	reasoning    itemKind = "reasoning"
 	functionCall itemKind = "function_call"
 	customCall   itemKind = "custom_tool_call"
+	searchCall   itemKind = "tool_search_call"
 )
 
 // payload names the member that has the content of a call.
 var payload = map[itemKind]string{functionCall: "arguments", customCall: "input"}
 
 // prefixes begin the ids of items.
-var prefixes = map[itemKind]string{message: "msg_", reasoning: "rs_", functionCall: "fc_", customCall: "ctc_"}
+var prefixes = map[itemKind]string{message: "msg_", reasoning: "rs_", functionCall: "fc_", customCall: "ctc_", searchCall: "tsc_"}
 
 // itemID matches the id of an item that an output has made, or that a list of input items has made.
-var itemID = regexp.MustCompile(`^(?:msg|rs|fc|ctc|item)_(.+)_\d+$`)
+var itemID = regexp.MustCompile(`^(?:msg|rs|fc|ctc|tsc|item)_(.+)_\d+$`)
 
 // OfItem returns the id of the response that an item belongs to by its id, or "".
 func OfItem(id string) string {
@@ -41,7 +44,7 @@ func OfItem(id string) string {
 }
 
 // calls reports whether an item is a call.
-func (k itemKind) calls() bool { return k == functionCall || k == customCall }
+func (k itemKind) calls() bool { return k == functionCall || k == customCall || k == searchCall }
 
 // A status is the status of a response or of an item.
 type status string
@@ -65,7 +68,7 @@ type item struct {
 	logprobs []openai.TokenLogprob
 	call     *chatv1.ToolCallDelta // the first piece of a call
 	function function              // the called function
-	custom   customInput           // of the call of a custom tool
+	custom   customtool.Input      // of the call of a custom tool
 	encrypts bool                  // reasoning has an encrypted_content
 }
 
@@ -81,7 +84,8 @@ type listener interface {
 type output struct {
 	stream   string // id of the stream, from which the ids of the items are made
 	encrypts bool
-	// functions are the custom tools and those of namespaces, by the names that the model knows.
+	// functions are the custom tools, those of namespaces and the tool search, by the names that the
+	// model knows.
 	functions map[string]function
 	to        listener // nil means none
 	items     []*item
@@ -125,7 +129,7 @@ func (o *output) arguments(c *chatv1.ToolCallDelta) {
 	}
 	piece := c.GetArguments()
 	if o.open.kind == customCall {
-		piece = o.open.custom.add(piece)
+		piece = o.open.custom.Add(piece)
 	}
 	if piece != "" {
 		o.grow(o.open, piece, nil)
@@ -165,8 +169,11 @@ func (o *output) into(kind itemKind) *item {
 func (o *output) begin(kind itemKind, call *chatv1.ToolCallDelta) {
 	index := len(o.items)
 	named, renamed := o.functions[call.GetName()]
-	if named.Custom {
+	switch {
+	case named.Custom:
 		kind = customCall
+	case named.Search:
+		kind = searchCall
 	}
 	id := jsontext.String(nil, prefixes[kind]+o.stream+"_"+strconv.Itoa(index))
 	o.open = &item{kind: kind, id: id, index: index, status: inProgress, call: call, encrypts: o.encrypts}
@@ -199,7 +206,7 @@ func (o *output) close(with status) {
 	case it.kind == functionCall && strings.TrimSpace(it.text.String()) == "":
 		o.grow(it, "{}", nil) // a call without arguments
 	case it.kind == customCall:
-		if rest := it.custom.end(); rest != "" {
+		if rest := it.custom.End(); rest != "" {
 			o.grow(it, rest, nil)
 		}
 	}
@@ -233,7 +240,7 @@ func (e *Encoder) merged() (began time.Time, all []*chatv1.GenerateResponse) {
 		case message:
 			add(&chatv1.Delta{Text: text, Logprobs: openai.ParseLogprobs(it.logprobs)})
 		case customCall:
-			text = it.custom.arguments.String()
+			text = it.custom.Arguments()
 			fallthrough
 		default:
 			add(&chatv1.Delta{ToolCalls: []*chatv1.ToolCallDelta{{Index: it.call.GetIndex(), Id: it.call.GetId(), Name: it.call.GetName(), Arguments: text}}})
@@ -271,6 +278,9 @@ func (it *item) append(b []byte) []byte {
 			b = jsontext.String(append(b, `,"namespace":`...), it.function.Namespace)
 		}
 		return append(b, '}')
+	case searchCall:
+		b = append(append(b, `,"arguments":`...), it.searched()...)
+		return append(jsontext.String(append(b, `,"execution":"client","call_id":`...), it.call.GetId()), '}')
 	case reasoning:
 		b = append(b, `,"summary":[],"content":[`...)
 	default:
@@ -284,6 +294,19 @@ func (it *item) append(b []byte) []byte {
 		b = jsontext.String(append(b, `,"encrypted_content":`...), conversation.Encrypt(it.text.String()))
 	}
 	return append(b, '}')
+}
+
+// searched returns the arguments of a tool search, which are an object in this API, or any value that a
+// model has written instead.
+func (it *item) searched() []byte {
+	switch text := strings.TrimSpace(it.text.String()); {
+	case text == "" || it.status == inProgress:
+		return []byte("{}")
+	case json.Valid([]byte(text)):
+		return []byte(text)
+	default:
+		return marshal(text)
+	}
 }
 
 // appendPart appends the one part of an item's content.

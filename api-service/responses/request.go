@@ -42,7 +42,10 @@ type body struct {
 	images       []image.Source      // of the messages
 	references   []string            // ids of the items that input only names
 	allowed      []string            // names of the tools that tool_choice allows; nil means all
-	functions    map[string]function // functions of namespaces, by the names that the model knows
+	offers       []conversation.Offer
+	offering     bool                // the tools that are being parsed are those of offers
+	taken        map[string]bool     // names of tools
+	functions    map[string]function // custom tools and those of namespaces, by the names that the model knows
 	toolOrigins  []string            // for each tool of request, the field that it comes from
 	guide        string              // name of the field that asks for a guide
 	session      string              // name of the field that identifies the conversation
@@ -195,7 +198,7 @@ func parse(text []byte, stores bool, in *strict.Reading) (*call.Call, error) {
 }
 
 func newBody(stores bool, in *strict.Reading) *body {
-	return &body{request: &chatv1.ChatRequest{Sampling: &llmv1.Sampling{}}, in: in, settings: defaults(), storage: storage{stores: stores}}
+	return &body{request: &chatv1.ChatRequest{Sampling: &llmv1.Sampling{}}, in: in, settings: defaults(), storage: storage{stores: stores}, functions: map[string]function{}, taken: map[string]bool{}}
 }
 
 func (r *body) parse(text []byte) error {
@@ -231,6 +234,10 @@ func (r *body) complete() error {
 	case len(r.request.GetMessages()) == 0 && !r.continues():
 		return streamerr.InvalidParam("input", "input is missing or empty").WithCode(streamerr.CodeMissing)
 	}
+	if err := r.offer(r.offers); err != nil {
+		return err
+	}
+	r.offers = nil
 	if err := r.chooseTools(); err != nil {
 		return err
 	}
@@ -247,7 +254,7 @@ func (r *body) complete() error {
 
 // converse sets the messages of the request.
 func (r *body) converse(c *conversation.Conversation) {
-	r.request.Messages, r.origins, r.images, r.references = c.Messages, c.Origins, c.Images, c.References
+	r.request.Messages, r.origins, r.images, r.references, r.offers = c.Messages, c.Origins, c.Images, c.References, c.Offers
 }
 
 // instruct adds the instructions to the messages of the request.

@@ -192,10 +192,12 @@ func TestHabitsOfClientsAreAnswered(t *testing.T) {
 		},
 		`,"tools":[{"type":"function","name":"f","defer_loading":true,"output_schema":{}}]`: {user + `,"tools":[{"name":"f"}]`, "tools[].defer_loading, tools[].output_schema"},
 		`,"tools":[{"type":"function","function":{"name":"f","strict":null}}]`:              {user + `,"tools":[{"name":"f"}]`, ""},
-		`,"tools":[{"type":"custom","name":"p"},{"type":"custom","name":"p","description":"d","format":{"type":"text"}}]`: {
-			user + `,"tools":[` + custom + `,` + strings.Replace(custom, `"p"`, `"p","description":"d"`, 1) + `]`, "",
+		`,"tools":[{"type":"custom","name":"p","description":"d","format":{"type":"text"}},{"type":"custom","name":"p"},{"type":"function","name":"p"}]`: {
+			user + `,"tools":[` + strings.Replace(custom, `"p"`, `"p","description":"d"`, 1) + `]`, "tools[]",
 		},
-		`,"tools":[{"type":"custom","name":"p","format":{"type":"grammar","syntax":"lark","definition":"x"}}]`: {user + `,"tools":[` + custom + `]`, "tools[].format"},
+		`,"tools":[{"type":"custom","name":"p","format":{"type":"grammar","syntax":"lark","definition":"x"}}]`: {
+			user + `,"tools":[` + strings.Replace(custom, `"p"`, `"p","description":"The input follows this grammar (lark):\nx"`, 1) + `]`, "tools[].format",
+		},
 		// Choices.
 		`,"tools":[` + f + `],"tool_choice":"any"`:                                       {user + `,"tools":[{"name":"f"}],"toolChoice":{"mode":"TOOL_MODE_REQUIRED"}`, ""},
 		`,"tools":[` + f + `],"tool_choice":{"type":"auto"}`:                             {user + `,"tools":[{"name":"f"}],"toolChoice":{"mode":"TOOL_MODE_AUTO"}`, ""},
@@ -224,6 +226,42 @@ func TestHabitsOfClientsAreAnswered(t *testing.T) {
 		if in.Header() != want.left {
 			t.Errorf("%s: left out are %q, want %q", body, in.Header(), want.left)
 		}
+	}
+}
+
+// TestToolsOfTheConversation: items offer tools beside the field, each name once.
+func TestToolsOfTheConversation(t *testing.T) {
+	const f, more = `{"type":"function","name":"f"}`, `{"type":"additional_tools","role":"developer","tools":[{"type":"function","name":"g"},{"type":"namespace","name":"n","tools":[{"type":"custom","name":"h"}]}]}`
+	const search = `{"type":"tool_search","execution":"client","description":"d","parameters":{"type":"object"}}`
+	const found = `{"type":"tool_search_output","execution":"client","call_id":"1","tools":[{"type":"function","name":"f","description":"later"},{"type":"web_search"},{"type":"function","name":"g"}]}`
+	const hey = `{"role":"user","content":"a"}`
+	for body, want := range map[string]struct{ names, left string }{
+		`"input":[` + more + `,` + hey + `]`: {"g n__h", ""},
+		`"input":[` + more + `,` + hey + `],"tools":[` + f + `],"tool_choice":{"type":"function","name":"g"}`:          {"f g n__h", ""},
+		`"input":[` + hey + `,` + found + `,` + found + `],"tools":[` + search + `,` + f + `]`:                         {"tool_search f g", "input[].tools[].web_search"},
+		`"input":[` + hey + `,{"type":"additional_tools","tools":[{"type":"custom","name":"f"}]}],"tools":[` + f + `]`: {"f", ""},
+		`"input":[` + hey + `],"tools":[` + f + `,` + f + `]`:                                                          {"f", "tools[]"},
+	} {
+		in := &strict.Reading{}
+		c, err := responses.Parser(false)([]byte(`{"model":"m",`+body+`}`), in)
+		if err != nil {
+			t.Errorf("%s: %v", body, err)
+			continue
+		}
+		var names []string
+		for _, tool := range c.Request.GetTools() {
+			names = append(names, tool.GetName())
+		}
+		if got := strings.Join(names, " "); got != want.names || in.Header() != want.left || c.Request.GetTools()[0].GetDescription() == "later" {
+			t.Errorf("%s: the tools are %s, left out are %q", body, got, in.Header())
+		}
+	}
+	c := parser.Parse(t, `{"model":"m","previous_response_id":"resp_s","input":[`+found+`],"tools":[`+search+`]}`)
+	if _, err := c.Continue([]json.RawMessage{[]byte(more), []byte(hey)}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if tools := c.Request.GetTools(); len(tools) != 4 || tools[1].GetName() != "f" || tools[2].GetName() != "g" || tools[3].GetName() != "n__h" || c.Param("tools[3].name") != "previous_response_id.tools[1].tools[0].name" {
+		t.Errorf("after an earlier response, the tools are %v", tools)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whence-dev/whence/api-service/customtool"
 	"github.com/whence-dev/whence/api-service/responses/conversation"
 	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
@@ -20,33 +21,58 @@ var foreignTools = []string{
 	"image_generation", "local_shell", "shell", "computer", "computer_use", "computer_use_preview", "apply_patch", "tool_search",
 }
 
-// setTools parses the functions that the model may call, custom tools, and namespaces of both.
+// setTools parses the functions that the model may call, custom tools, namespaces of both, and the search
+// for tools at the client.
 func setTools(r *body, param string, raw json.RawMessage) error {
+	return r.addTools(param, raw, func(at, kind string, raw json.RawMessage) error {
+		repeated, err := repeatedTool(at, kind, raw)
+		r.settings.Tools = append(r.settings.Tools, repeated)
+		return err
+	})
+}
+
+// addTools adds the tools of an array, and calls added for each.
+func (r *body) addTools(param string, raw json.RawMessage, added func(at, kind string, raw json.RawMessage) error) error {
 	items, err := strict.Array(param, raw)
 	if err != nil {
 		return err
 	}
 	for i, raw := range items {
 		at := fmt.Sprintf("%s[%d]", param, i)
-		members, kind, err := r.kindOfTool(at, raw, "function", "custom", "namespace")
+		members, kind, err := r.kindOfTool(at, raw, "function", "custom", "namespace", conversation.ToolSearch)
 		switch {
 		case err != nil:
 			return err
 		case kind == "":
+			continue
+		case kind == conversation.ToolSearch && !conversation.AtClient(members):
+			if err = r.in.Unsupported(at + "." + kind); err != nil {
+				return err
+			}
 			continue
 		case kind == "namespace":
 			err = r.addNamespace(at, raw)
 		default:
 			err = r.addTool(at, kind, members, "", "")
 		}
+		if err == nil {
+			err = added(at, kind, raw)
+		}
 		if err != nil {
 			return err
 		}
-		repeated, err := repeatedTool(at, kind, raw)
-		if err != nil {
+	}
+	return nil
+}
+
+// offer adds the tools that the conversation offers, but for those whose name is taken: a tool may be
+// found again.
+func (r *body) offer(all []conversation.Offer) error {
+	r.offering = true
+	for _, o := range all {
+		if err := r.addTools(o.At, o.Tools, func(string, string, json.RawMessage) error { return nil }); err != nil {
 			return err
 		}
-		r.settings.Tools = append(r.settings.Tools, repeated)
 	}
 	return nil
 }
@@ -93,6 +119,7 @@ func (r *body) kindOfTool(at string, raw json.RawMessage, supported ...string) (
 type function struct {
 	Namespace, Name string
 	Custom          bool `json:",omitempty"` // the tool takes a text
+	Search          bool `json:",omitempty"` // the tool finds tools at the client
 }
 
 // addNamespace adds the tools of a namespace. Models know no namespaces, so each tool has the
@@ -130,18 +157,18 @@ func (r *body) addNamespace(at string, raw json.RawMessage) error {
 	return nil
 }
 
-// textParameter is the schema of the arguments of a custom tool.
-const textParameter = `{"type":"object","properties":{"` + conversation.CustomInput + `":{"type":"string"}},"required":["` + conversation.CustomInput + `"],"additionalProperties":false}`
-
 // addTool parses a function or a custom tool, which may be in a namespace. A required call is always
-// strict; other calls never are. A custom tool is a function with one text. The grammar of the text
-// is left out.
+// strict; other calls never are. A custom tool is a function with one text. A grammar of the text is not
+// enforced.
 func (r *body) addTool(at, kind string, members map[string]json.RawMessage, namespace, about string) error {
 	tool := &chatv1.Tool{}
 	var err error
-	if kind == "custom" {
+	switch kind {
+	case "custom":
 		err = r.customTool(at, members, tool)
-	} else {
+	case conversation.ToolSearch:
+		err = r.toolSearch(at, members, tool)
+	default:
 		err = r.function(at, members, tool)
 	}
 	if err != nil {
@@ -152,6 +179,11 @@ func (r *body) addTool(at, kind string, members map[string]json.RawMessage, name
 			return err
 		}
 	}
+	if kind == "custom" && !customtool.Complete(tool, members["format"]) {
+		if err := r.in.Unsupported(at + ".format"); err != nil {
+			return err
+		}
+	}
 	if raw, ok := members["defer_loading"]; ok { // the prompt always has all tools
 		if deferred, err := strict.Boolean(at+".defer_loading", raw); err != nil {
 			return err
@@ -159,15 +191,20 @@ func (r *body) addTool(at, kind string, members map[string]json.RawMessage, name
 			r.in.Ignore(at + ".defer_loading")
 		}
 	}
-	if namespace != "" || kind == "custom" {
-		named := function{namespace, tool.GetName(), kind == "custom"}
-		if namespace != "" {
-			tool.Name = conversation.Flat(named.Namespace, named.Name)
-			tool.Description = strings.TrimSpace(about + "\n\n" + tool.GetDescription())
-		}
-		if r.functions == nil {
-			r.functions = map[string]function{}
-		}
+	named := function{namespace, tool.GetName(), kind == "custom", kind == conversation.ToolSearch}
+	if namespace != "" {
+		tool.Name = conversation.Flat(named.Namespace, named.Name)
+		tool.Description = strings.TrimSpace(about + "\n\n" + tool.GetDescription())
+	}
+	switch taken := r.taken[tool.GetName()]; {
+	case taken && r.offering: // a tool may be found again
+		return nil
+	case taken && !r.in.Refuses(): // such as two servers of MCP may have: a call has only the name
+		r.in.Ignore(at)
+		return nil
+	}
+	r.taken[tool.GetName()] = true
+	if namespace != "" || kind != "function" {
 		r.functions[tool.GetName()] = named
 	}
 	r.request.Tools, r.toolOrigins = append(r.request.Tools, tool), append(r.toolOrigins, at)
@@ -191,10 +228,8 @@ func (r *body) function(at string, members map[string]json.RawMessage, tool *cha
 	if tool.Name, err = strict.Member(at, "name", members); err != nil {
 		return err
 	}
-	if raw, ok := members["parameters"]; ok {
-		if tool.Parameters, err = strict.Compact(at+".parameters", raw); err != nil {
-			return err
-		}
+	if err = parameters(at, members, tool); err != nil {
+		return err
 	}
 	if raw, ok := members["strict"]; ok {
 		_, err = strict.Boolean(at+".strict", raw)
@@ -202,24 +237,27 @@ func (r *body) function(at string, members map[string]json.RawMessage, tool *cha
 	return err
 }
 
+func parameters(at string, members map[string]json.RawMessage, tool *chatv1.Tool) (err error) {
+	if raw, ok := members["parameters"]; ok {
+		tool.Parameters, err = strict.Compact(at+".parameters", raw)
+	}
+	return err
+}
+
+func (r *body) toolSearch(at string, members map[string]json.RawMessage, tool *chatv1.Tool) error {
+	tool.Name = conversation.ToolSearch
+	if err := r.in.Only(at, members, "type", "execution", "description", "parameters"); err != nil {
+		return err
+	}
+	return parameters(at, members, tool)
+}
+
 func (r *body) customTool(at string, members map[string]json.RawMessage, tool *chatv1.Tool) (err error) {
 	if err = r.in.Only(at, members, "type", "name", "description", "format", "defer_loading"); err != nil {
 		return err
 	}
-	if tool.Name, err = strict.Member(at, "name", members); err != nil {
-		return err
-	}
-	tool.Parameters = textParameter
-	if raw, ok := members["format"]; ok {
-		format, err := strict.Object(at+".format", raw)
-		if err != nil {
-			return err
-		}
-		if kind := format["type"]; kind != nil && string(kind) != `"text"` {
-			return r.in.Unsupported(at + ".format")
-		}
-	}
-	return nil
+	tool.Name, err = strict.Member(at, "name", members)
+	return err
 }
 
 var toolModes = map[string]chatv1.ToolMode{

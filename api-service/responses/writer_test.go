@@ -65,6 +65,15 @@ var scripts = map[string]script{
 			calltest.End(&llmv1.End{Finish: llmv1.Finish_FINISH_LENGTH}),
 		},
 	},
+	"tool-search": {
+		body: `,"tools":[{"type":"tool_search","execution":"client","description":"d","parameters":{"type":"object"}}]`,
+		items: []*chatv1.GenerateResponse{
+			calltest.Delta(&chatv1.Delta{ToolCalls: calls(&chatv1.ToolCallDelta{Id: "a", Name: "tool_search"}, &chatv1.ToolCallDelta{Arguments: `{"query":`})}),
+			calltest.Delta(&chatv1.Delta{ToolCalls: calls(&chatv1.ToolCallDelta{Arguments: `"x"}`})}),
+			calltest.Delta(&chatv1.Delta{ToolCalls: calls(&chatv1.ToolCallDelta{Index: 1, Id: "b", Name: "tool_search", Arguments: "x"})}),
+			calltest.End(&llmv1.End{Finish: llmv1.Finish_FINISH_TOOL_CALLS}),
+		},
+	},
 	"withheld": {
 		items: []*chatv1.GenerateResponse{calltest.Delta(&chatv1.Delta{Text: "He"}), calltest.End(&llmv1.End{Finish: llmv1.Finish_FINISH_CONTENT_FILTER})},
 	},
@@ -127,8 +136,9 @@ type event struct {
 	Response *struct {
 		ID, Status string
 		Output     []struct {
-			ID, Type, Status, Arguments string
-			Content                     []struct{ Text string }
+			ID, Type, Status string
+			Arguments        any
+			Content          []struct{ Text string }
 		}
 	}
 	Whence *struct {
@@ -174,7 +184,10 @@ func checkEvents(t *testing.T, name, text string) {
 		return
 	}
 	for i, it := range last.Response.Output {
-		text := it.Arguments
+		text, _ := it.Arguments.(string)
+		if it.Type == "tool_search_call" { // which comes as a whole
+			text = ""
+		}
 		for _, part := range it.Content {
 			text += part.Text
 		}
@@ -289,7 +302,7 @@ func TestPiecesOfOneDeltaGoIntoTheirItems(t *testing.T) {
 		}
 		var got []string
 		for _, it := range last.Response.Output {
-			text := it.Arguments
+			text, _ := it.Arguments.(string)
 			for _, part := range it.Content {
 				text += part.Text
 			}

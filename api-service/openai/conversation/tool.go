@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whence-dev/whence/api-service/customtool"
 	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -19,18 +20,21 @@ var kinds = []string{
 	"local_shell", "mcp", "memory", "namespace", "shell", "text_editor", "tool_search", "web_fetch", "web_search", "web_search_preview",
 }
 
-// textInput is the schema of the arguments of a custom tool, whose input is one text.
-const textInput = `{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false}`
-
 // Tools are the tools that a model may call.
 type Tools struct {
 	List []*chatv1.Tool
 	// Custom has the names of custom tools: their calls have one text instead of arguments.
 	Custom map[string]bool
+
+	// Functions counts the functions and custom tools, also those that were left out for their name.
+	Functions int
+
+	names map[string]bool
 }
 
 // Add parses tools in OpenAI's form, with the members of a function in a member of its own or not, or
-// in Anthropic's. Tools of other kinds than functions and custom tools are left out.
+// in Anthropic's. Tools of other kinds than functions and custom tools are left out, and so is a second tool of
+// a name, such as two servers of MCP may have: a call has only the name.
 func (t *Tools) Add(in *strict.Reading, param string, raw json.RawMessage) error {
 	items, err := strict.Array(param, raw)
 	if err != nil {
@@ -54,7 +58,7 @@ func (t *Tools) AddFunctions(in *strict.Reading, param string, raw json.RawMessa
 		at := fmt.Sprintf("%s[%d]", param, i)
 		fields, err := in.Members(at, raw, functionMembers...)
 		if err == nil {
-			err = t.make(at, fields)
+			_, err = t.make(in, at, fields)
 		}
 		if err != nil {
 			return err
@@ -90,63 +94,57 @@ func (t *Tools) add(in *strict.Reading, at string, raw json.RawMessage) error {
 		return in.Unsupported(at)
 	}
 	at, fields, err := innerOf(in, at, kind, outer, names...)
-	if err == nil {
-		err = t.make(at, fields)
-	}
-	if err != nil || kind == "function" {
+	if err != nil {
 		return err
 	}
-	tool := t.List[len(t.List)-1]
+	tool, err := t.make(in, at, fields)
+	if err != nil || tool == nil || kind == "function" {
+		return err
+	}
 	if t.Custom == nil {
 		t.Custom = map[string]bool{}
 	}
 	t.Custom[tool.GetName()] = true
-	return custom(in, at, fields["format"], tool)
+	if !customtool.Complete(tool, fields["format"]) {
+		return in.Unsupported(at + ".format")
+	}
+	return nil
 }
 
-// make adds the tool with the given members.
-func (t *Tools) make(at string, fields map[string]json.RawMessage) (err error) {
+// make adds the tool with the given members, and returns it, or nil if another tool has its name.
+func (t *Tools) make(in *strict.Reading, at string, fields map[string]json.RawMessage) (*chatv1.Tool, error) {
 	tool := &chatv1.Tool{}
+	var err error
 	if tool.Name, err = strict.Member(at, "name", fields); err != nil {
-		return err
+		return nil, err
 	}
+	t.Functions++
+	if t.names[tool.GetName()] && !in.Refuses() {
+		in.Ignore(at)
+		return nil, nil //nolint:nilnil // the tool is left out, which is not an error
+	}
+	if t.names == nil {
+		t.names = map[string]bool{}
+	}
+	t.names[tool.GetName()] = true
 	if raw, ok := fields["description"]; ok && !strict.Null(raw) {
 		if tool.Description, err = strict.String(at+".description", raw); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if raw, ok := fields["parameters"]; ok && !strict.Null(raw) {
 		if tool.Parameters, err = strict.Compact(at+".parameters", raw); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if raw, ok := fields["strict"]; ok && !strict.Null(raw) {
 		// A required call is always strict; other calls never are.
 		if _, err = strict.Boolean(at+".strict", raw); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	t.List = append(t.List, tool)
-	return nil
-}
-
-// custom completes a custom tool. No guide enforces the grammar of its input here, so the
-// description shows the grammar to the model.
-func custom(in *strict.Reading, at string, format json.RawMessage, tool *chatv1.Tool) error {
-	tool.Parameters = textInput
-	var form struct {
-		Type, Syntax, Definition string
-		Grammar                  struct{ Syntax, Definition string }
-	}
-	if len(format) > 0 {
-		_ = json.Unmarshal(format, &form) // a format of another form is a hint, too
-	}
-	if form.Type != "grammar" {
-		return nil
-	}
-	syntax, definition := form.Syntax+form.Grammar.Syntax, form.Definition+form.Grammar.Definition
-	tool.Description = strings.TrimSpace(tool.GetDescription() + "\n\nThe input follows this grammar (" + syntax + "):\n" + definition)
-	return in.Unsupported(at + ".format")
+	return tool, nil
 }
 
 // kindOfCall returns the type of a tool, a call or a choice; without one, that of its member, or
@@ -239,7 +237,7 @@ func (c *Conversation) made(at, id string, fields map[string]json.RawMessage, m 
 		}
 	}
 	if raw, ok := fields["input"]; ok && !strict.Null(raw) {
-		call.Arguments = `{"input":` + textOf(raw) + `}`
+		call.Arguments = customtool.Arguments(textOf(raw))
 	}
 	if !strict.Empty(fields["parsed_arguments"]) {
 		c.in.Ignore(at + ".parsed_arguments")
@@ -264,13 +262,12 @@ func argumentsOf(raw json.RawMessage) string {
 	}
 }
 
-// textOf returns a value as a JSON string.
+// textOf returns a string, or any other value as JSON.
 func textOf(raw json.RawMessage) string {
-	if len(raw) > 0 && raw[0] == '"' {
-		return string(raw)
+	if text, err := strict.String("", raw); err == nil {
+		return text
 	}
-	text, _ := json.Marshal(string(raw)) // cannot fail
-	return string(text)
+	return string(raw)
 }
 
 // inFunction matches members of tools and calls that are one level deeper in OpenAI's JSON than in

@@ -18,18 +18,24 @@ func (c *items) addCall(at string, members map[string]json.RawMessage) error {
 	if err := c.in.Only(at, members, "type", "id", "status", "call_id", "name", "namespace", "arguments", "parsed_arguments", passthrough); err != nil {
 		return err
 	}
+	name, err := called(at, members)
+	if err != nil {
+		return err
+	}
+	return c.call(at, name, members, members["arguments"])
+}
+
+// called returns the name by which the model knows a tool, or a tool that was called.
+func called(at string, members map[string]json.RawMessage) (string, error) {
 	name, err := strict.Member(at, "name", members)
 	if err != nil {
-		return err
+		return "", err
 	}
 	namespace, err := optional(at, "namespace", members)
-	if err != nil {
-		return err
-	}
 	if namespace != "" {
 		name = Flat(namespace, name)
 	}
-	return c.call(at, name, members, members["arguments"])
+	return name, err
 }
 
 // addChatCalls adds the calls of an assistant's message in the form of chats.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/whence-dev/whence/api-service/strict"
+	"github.com/whence-dev/whence/api-service/customtool"
 )
 
 // foreignCalls are calls of tools that run at the client. The model sees them as calls of functions.
@@ -35,7 +35,7 @@ var hosted = map[string]struct{ arguments, results []string }{
 
 // dropped are items that tell a model nothing here.
 var dropped = []string{
-	"mcp_list_tools", "tool_search_call", "tool_search_output", "additional_tools", "compaction_trigger", "context_compaction", "ghost_snapshot",
+	"mcp_list_tools", "tool_search_call", "tool_search_output", "compaction_trigger", "context_compaction", "ghost_snapshot",
 }
 
 // addForeign adds an item that means something only to OpenAI's servers or models, as far as it can
@@ -45,6 +45,10 @@ func (c *items) addForeign(at, kind string, members map[string]json.RawMessage) 
 	_, isCall := foreignCalls[kind]
 	_, isHosted := hosted[kind]
 	switch {
+	case kind == ToolSearch+"_call" && AtClient(members):
+		return c.call(at, ToolSearch, members, members["arguments"])
+	case kind == ToolSearch+"_output" && AtClient(members):
+		return c.addFound(at, members)
 	case isCall:
 		c.in.Ignore(named)
 		return c.addForeignCall(at, kind, members)
@@ -75,18 +79,17 @@ func (c *items) addForeign(at, kind string, members map[string]json.RawMessage) 
 }
 
 // addForeignCall adds a call of a tool that is not a function.
-func (c *items) addForeignCall(at, kind string, members map[string]json.RawMessage) error {
+func (c *items) addForeignCall(at, kind string, members map[string]json.RawMessage) (err error) {
 	of := foreignCalls[kind]
 	name := of.name
 	if name == "" {
-		var err error
-		if name, err = strict.Member(at, "name", members); err != nil {
+		if name, err = called(at, members); err != nil {
 			return err
 		}
 	}
 	raw := first(members, of.arguments)
 	if kind == "custom_tool_call" {
-		raw = CustomArguments(textOf(raw))
+		raw = marshal(customtool.Arguments(textOf(raw)))
 	}
 	return c.call(at, name, members, raw)
 }
@@ -149,14 +152,6 @@ func first(members map[string]json.RawMessage, names []string) json.RawMessage {
 		}
 	}
 	return nil
-}
-
-// CustomInput is the name of the one parameter of a custom tool, as the model knows it.
-const CustomInput = "input"
-
-// CustomArguments returns the arguments of a call of a custom tool with a text.
-func CustomArguments(text string) json.RawMessage {
-	return marshal(map[string]string{CustomInput: text})
 }
 
 func marshal(v any) json.RawMessage {

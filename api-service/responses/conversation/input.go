@@ -23,6 +23,14 @@ type Conversation struct {
 	Images   []image.Source      // of the messages; they have not been fetched yet
 	// References are the ids of items that the conversation only names (Resolve).
 	References []string
+	// Offers are the tools that items of the conversation offer.
+	Offers []Offer
+}
+
+// An Offer is an array of tools in an item of a conversation.
+type Offer struct {
+	At    string // the field
+	Tools json.RawMessage
 }
 
 // Parse parses a conversation: a string, which is the user's message, or an array of items.
@@ -96,6 +104,7 @@ type items struct {
 	images     []image.Source
 	collects   bool // references are collected, and resolved later
 	references []string
+	offers     []Offer
 	calls      int              // number of calls
 	pending    []string         // ids of the calls that have no result yet
 	summary    *transcript.Turn // the turn of a compaction item; a message of the user continues it
@@ -103,7 +112,7 @@ type items struct {
 
 func (c *items) conversation() *Conversation {
 	all, origins := c.Messages()
-	return &Conversation{Messages: all, Origins: origins, Images: c.images, References: c.references}
+	return &Conversation{Messages: all, Origins: origins, Images: c.images, References: c.references, Offers: c.offers}
 }
 
 func (c *items) parse(param string, raw json.RawMessage) error {
@@ -135,6 +144,7 @@ var kinds = map[string]adder{
 	"function_call":        (*items).addCall,
 	"function_call_output": (*items).addOutput,
 	"item_reference":       (*items).addReference,
+	"additional_tools":     (*items).addTools,
 }
 
 // add adds an item. It ignores the id and the status of the item: templates have no place for them.

@@ -136,6 +136,15 @@ func TestNoItemEndsASession(t *testing.T) {
 			"input[].image_generation_call, input[].mcp_approval_request, input[].mcp_approval_response",
 		},
 		`[{"role":"user","content":"a"},{"type":"mcp_list_tools"},{"type":"tool_search_call"},{"type":"hologram","secret":"x"}]`: {`{"role":"user","content":"a"}`, "input[], input[].mcp_list_tools, input[].tool_search_call"},
+		// Tools that the conversation offers, and their search at the client.
+		`[{"type":"additional_tools","role":"developer","tools":[{"type":"function","name":"f"}]},{"role":"user","content":"a"}]`: {`{"role":"user","content":"a"}`, ""},
+		`[{"type":"tool_search_call","id":"t","call_id":"1","execution":"client","status":"completed","arguments":{"query":"q"}},
+		  {"type":"tool_search_output","call_id":"1","execution":"client","status":"completed","tools":[{"type":"function","name":"f"},{"type":"namespace","name":"n","tools":[{"type":"function","name":"g"}]}]},
+		  {"type":"custom_tool_call","call_id":"2","namespace":"n","name":"g","input":"x"}]`: {
+			`{"role":"assistant","toolCalls":[{"id":"1","name":"tool_search","arguments":"{\"query\":\"q\"}"}]},{"role":"tool","toolCallId":"1","content":"These tools can be called now: f, n__g"},
+			 {"role":"assistant","toolCalls":[{"id":"2","name":"n__g","arguments":"{\"input\":\"x\"}"}]}`, "input[].custom_tool_call",
+		},
+		`[{"type":"tool_search_output","call_id":"1","execution":"client","tools":[]},{"type":"tool_search_output","execution":"server","tools":[]}]`: {`{"role":"tool","toolCallId":"1","content":"No tools were found."}`, "input[].tool_search_output"},
 		// Compacted conversations.
 		`[{"type":"compaction","encrypted_content":"` + conversation.Encrypt("S") + `"},{"role":"user","content":"a"}]`: {`{"role":"user","content":"This is a summary of the conversation so far:\n\nS\n\na"}`, ""},
 		`[{"type":"compaction","encrypted_content":"gAAA"},{"role":"assistant","content":"a"}]`: {

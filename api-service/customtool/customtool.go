@@ -1,4 +1,6 @@
-package responses
+// Package customtool shows models the custom tools of OpenAI's APIs: a tool whose calls have one text is a
+// function with one parameter.
+package customtool
 
 import (
 	"encoding/json"
@@ -6,27 +8,68 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
-	"github.com/whence-dev/whence/api-service/responses/conversation"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 )
 
-// A customInput decodes the arguments of a call of a custom tool, which are an object with one text,
-// while they arrive.
-type customInput struct {
+// parameter is the name of the one parameter.
+const parameter = "input"
+
+const schema = `{"type":"object","properties":{"` + parameter + `":{"type":"string"}},"required":["` + parameter + `"],"additionalProperties":false}`
+
+// Complete makes tool a custom tool whose texts have a format, which may be missing. No guide enforces a
+// grammar here, so the description shows the grammar to the model. whole is false for such a format.
+func Complete(tool *chatv1.Tool, format json.RawMessage) (whole bool) {
+	tool.Parameters = schema
+	var form struct {
+		Type, Syntax, Definition string
+		Grammar                  struct{ Syntax, Definition string }
+	}
+	if len(format) > 0 {
+		_ = json.Unmarshal(format, &form) // a format of another form is a hint, too
+	}
+	if form.Type != "grammar" {
+		return true
+	}
+	syntax, definition := form.Syntax+form.Grammar.Syntax, form.Definition+form.Grammar.Definition
+	tool.Description = strings.TrimSpace(tool.GetDescription() + "\n\nThe input follows this grammar (" + syntax + "):\n" + definition)
+	return false
+}
+
+// Arguments returns the arguments of the call of the function for the call of a custom tool with a text.
+func Arguments(text string) string {
+	b, err := json.Marshal(map[string]string{parameter: text})
+	if err != nil {
+		panic(err) // cannot happen: a string
+	}
+	return string(b)
+}
+
+// Text returns the text of a call with these arguments.
+func Text(arguments string) string {
+	var in Input
+	return in.Add(arguments) + in.End()
+}
+
+// An Input decodes the text of a call from its arguments while they arrive. The zero value is ready to use.
+type Input struct {
 	arguments strings.Builder
 	at        int  // index of the first byte that has not been decoded
 	inside    bool // the text has begun
 	ended     bool // the text has ended, or the arguments have another form
 }
 
-// add adds a piece of the arguments, and returns the piece of the text that it completes.
-func (c *customInput) add(piece string) string {
+// Arguments returns the arguments so far.
+func (c *Input) Arguments() string { return c.arguments.String() }
+
+// Add adds a piece of the arguments, and returns the piece of the text that it completes.
+func (c *Input) Add(piece string) string {
 	c.arguments.WriteString(piece)
 	if c.ended {
 		return ""
 	}
 	all := c.arguments.String()
 	if !c.inside {
-		rest, complete := skipTokens(all, "{", `"`+conversation.CustomInput+`"`, ":", `"`)
+		rest, complete := skipTokens(all, "{", `"`+parameter+`"`, ":", `"`)
 		if !complete {
 			c.ended = rest < 0
 			return ""
@@ -49,16 +92,16 @@ func (c *customInput) add(piece string) string {
 	return text.String()
 }
 
-// end returns the whole text if none of it has been decoded: the text of an object with members in
+// End returns the whole text if none of it has been decoded: the text of an object with members in
 // another order, or else the arguments themselves.
-func (c *customInput) end() string {
+func (c *Input) End() string {
 	if c.inside {
 		return ""
 	}
 	all := c.arguments.String()
 	var members map[string]any
 	if json.Unmarshal([]byte(all), &members) == nil {
-		if text, ok := members[conversation.CustomInput].(string); ok {
+		if text, ok := members[parameter].(string); ok {
 			return text
 		}
 	}
