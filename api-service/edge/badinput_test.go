@@ -97,7 +97,7 @@ func badChats() map[string]badInput {
 		"stop a number": with(`"stop":1`),
 		"stream text":   with(`"stream":"yes"`), "stream_options without stream": with(`"stream_options":{"include_usage":true}`),
 		"seed text": with(`"seed":"x"`), "logit_bias array": with(`"logit_bias":[1]`), "logit_bias word": with(`"logit_bias":{"x":1}`), "top_logprobs without logprobs": with(`"top_logprobs":3`),
-		"tools an object": with(`"tools":{}`), "a tool without a function": with(`"tools":[{"type":"function"}]`),
+		"tools an object": with(`"tools":{"a":1}`), "a tool without a function": with(`"tools":[{"type":"function"}]`),
 		"response_format text": with(`"response_format":"json"`), "a schema that is not a schema": with(`"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":1}}`),
 		"timeout negative": with(`"timeout":-1`), "service_tier": with(`"service_tier":"first"`),
 	} {
@@ -132,7 +132,7 @@ func badSurfaces() map[string]badInput {
 		"no such route": {"/v1/nowhere", "{}", 404}, "a route below": {chatPath + "/x", "{}", 404}, "dots": {"/v1/../../etc/passwd", "{}", 404},
 		"a method": {"/v1/models", "{}", 405}, "events with POST": {"/v1/streams/x/events", "{}", 405},
 		"completions: no prompt": {"/v1/completions", `{"model":"m"}`, 400}, "completions: a prompt of objects": {"/v1/completions", `{"model":"m","prompt":[{}]}`, 400},
-		"completions: best_of": {"/v1/completions", `{"model":"m","prompt":"x","best_of":0}`, 400},
+		"completions: best_of": {"/v1/completions", `{"model":"m","prompt":"x","best_of":-1}`, 400},
 		"embeddings: no input": {"/v1/embeddings", `{"model":"m"}`, 400}, "embeddings: a format": {"/v1/embeddings", `{"model":"m","input":"x","encoding_format":"gif"}`, 400},
 		"generate: no text": {"/generate", `{}`, 400}, "generate: text and ids": {"/generate", `{"text":"x","input_ids":[1]}`, 400}, "generate: sampling": {"/generate", `{"text":"x","sampling_params":{"temperature":"hot"}}`, 400},
 		"abort: no rid": {"/abort_request", `{}`, 400}, "abort: unknown": {"/abort_request", `{"rid":"none"}`, 404},

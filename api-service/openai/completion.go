@@ -35,7 +35,7 @@ var completionFields = shared.And(strict.Table[*Chat]{Honoured: map[string]sette
 		return err
 	},
 	"best_of": func(c *Chat, param string, raw json.RawMessage) (err error) {
-		c.bestOf, err = integer(param, raw, 1, 128)
+		c.bestOf, err = integer(param, raw, 0, 128)
 		return err
 	},
 	"suffix": func(_ *Chat, param string, raw json.RawMessage) error {
@@ -66,8 +66,12 @@ func parseCompletion(fields map[string]json.RawMessage, stream bool, in *strict.
 	switch {
 	case len(c.Request.GetPrompts()) == 0:
 		return nil, streamerr.InvalidParam("prompt", "prompt is missing or empty").WithCode(streamerr.CodeMissing)
-	case c.bestOf != 0 && c.bestOf != max(1, int64(c.Request.GetN())):
-		return nil, streamerr.InvalidParam("best_of", "best_of is %d, and n %d: all answers are returned, so best_of must be n, or left out", c.bestOf, max(1, c.Request.GetN()))
+	case c.bestOf > max(1, int64(c.Request.GetN())): // all answers are returned
+		if err := in.Unsupported("best_of"); err != nil {
+			return nil, err
+		}
+	case c.bestOf != 0 && c.bestOf < max(1, int64(c.Request.GetN())):
+		return nil, streamerr.InvalidParam("best_of", "best_of is %d, and n %d; it must be at least n", c.bestOf, c.Request.GetN())
 	}
 	if most := c.Request.GetSampling().MaxTokens; most != nil && *most == 0 && !c.Request.GetEcho() {
 		return nil, streamerr.InvalidParam(c.maxTokens, "%s is 0; it must be at least 1, except with echo", c.maxTokens)

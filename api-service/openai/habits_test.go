@@ -66,6 +66,7 @@ func TestOddMessagesDoNotEndAConversation(t *testing.T) {
 		{`{"role":"user","content":[{"type":"text","text":"a "},{"type":"input_audio","input_audio":{"data":"x","format":"wav"}},{"type":"text","text":" b"}]}`,
 			`{"role":"user","content":"a [input_audio omitted] b"}`, "messages[].content[].input_audio"},
 		{`{"role":"user","content":[{"type":"file","file":{"filename":"a.pdf","file_data":"x"}}]}`, `{"role":"user","content":"[file omitted: a.pdf]"}`, "messages[].content[].file"},
+		{`{"role":"user","content":{}},{"role":"assistant","content":"x","tool_calls":{}}`, `{"role":"user"},{"role":"assistant","content":"x"}`, ""}, // Lua's empty arrays
 		{`{"role":"user","content":[{"type":"hologram"}]}`, `{"role":"user","content":"[hologram omitted]"}`, "messages[].content[]"},
 		{`{"role":"system","content":[{"type":"image_url","image_url":{"url":"https://a/1"}}]}`, `{"role":"system","content":"[image omitted]"}`, "messages[].content[].image_url"},
 		{askedGet + `,{"role":"tool","tool_call_id":"c1","content":[{"type":"text","text":"shot"},{"type":"image_url","image_url":"data:image/png;base64,AA=="},{"type":"image","data":"AA==","mimeType":"image/png"}]}`,
@@ -89,6 +90,7 @@ func TestFieldsOfOtherServices(t *testing.T) {
 		{`"stop":[null,"x"],"max_tokens":5.0,"seed":1e1`, `"stop":["x"],"sampling":{"maxTokens":5,"seed":"10"}`, ""}, {`"modalities":["TEXT"],"audio":{"voice":"a"}`, ``, "audio"},
 		{`"user":7,"prompt_cache_key":{},"reasoning":"high","thinking":true,"reasoning_effort":5,"request_id":[1]`, ``, "prompt_cache_key, reasoning, reasoning_effort, request_id, thinking, user"},
 		{`"logit_bias":[],"chat_template_kwargs":[],"stream_options":[]`, `"templateVariables":"{}"`, ""}, // PHP's empty objects
+		{`"stop":{},"tools":{},"functions":{},"n":0`, ``, ""}, // Lua's empty arrays
 		// Tools.
 		{`"tools":[` + tool + `,` + tool + `,{"type":"custom","name":"get"}],"functions":[{"name":"get"}]`, get, "tools[], tools[].function"},
 		{`"tools":[{"name":"get","description":"d","input_schema":[]}]`, `"tools":[{"name":"get","description":"d","parameters":"{}"}]`, ""},

@@ -188,6 +188,9 @@ var shared = strict.Table[*Chat]{Honoured: map[string]setter{
 	},
 
 	"n": func(c *Chat, param string, raw json.RawMessage) error {
+		if strict.Empty(raw) && !c.in.Refuses() {
+			return nil
+		}
 		v, err := integer(param, raw, 1, 128)
 		c.Request.N = uint32(v)
 		return err

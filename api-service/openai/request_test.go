@@ -183,7 +183,7 @@ func TestStreamIsImplied(t *testing.T) {
 	const head = `{"model":"m","messages":[{"role":"user","content":"x"}]`
 	for body, param := range map[string]string{
 		head + `}`: "-", head + `,"stream":true}`: "-", head + `,"stream":null}`: "-", head + `,"stream_options":{"include_usage":true}}`: "-",
-		head + `,"stream":false}`: "stream", head + `,"n":0}`: "n", `{"model":"m","prompt":"x"}`: "-", head + `,"prompt":"x"}`: "messages",
+		head + `,"stream":false}`: "stream", head + `,"n":0}`: "-", head + `,"n":-1}`: "n", `{"model":"m","prompt":"x"}`: "-", head + `,"prompt":"x"}`: "messages",
 	} {
 		c, err := openai.ParseStream([]byte(body), nil)
 		if err == nil && (param != "-" || !c.Stream) || err != nil && streamerr.As(err).Param != param {

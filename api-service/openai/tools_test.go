@@ -82,7 +82,7 @@ func TestBadToolsAreRefusedByName(t *testing.T) {
 	}
 	tool := func(more string) string { return `{` + hello + `,"tools":[` + more + `]}` }
 	for body, want := range map[string]struct{ param, message string }{
-		messages(`{"role":"assistant","content":"x","tool_calls":{}}`):                                                     {"messages[1].tool_calls", "must be an array"},
+		messages(`{"role":"assistant","content":"x","tool_calls":{"a":1}}`):                                                {"messages[1].tool_calls", "must be an array"},
 		messages(`{"role":"assistant","content":"x","tool_calls":[{}]}`):                                                   {"messages[1].tool_calls[0].type", "missing"},
 		messages(`{"role":"assistant","tool_calls":[{"type":"custom"}]}`):                                                  {"messages[1].tool_calls[0].custom", "missing"},
 		messages(`{"role":"assistant","tool_calls":[{"type":"function","id":"a"}]}`):                                       {"messages[1].tool_calls[0].function", "missing"},

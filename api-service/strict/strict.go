@@ -69,8 +69,12 @@ func repeated(param string) error {
 	return streamerr.InvalidParam(param, "%s must appear exactly once", param)
 }
 
-// Array parses an array. Its elements may be parts of raw.
+// Array parses an array. Its elements may be parts of raw. An empty object is an empty array: Lua does not
+// know the difference.
 func Array(param string, raw json.RawMessage) ([]json.RawMessage, error) {
+	if len(raw) > 1 && raw[0] == '{' && Empty(raw) {
+		return []json.RawMessage{}, nil
+	}
 	if items, ok := elements(raw); ok {
 		return items, nil
 	}

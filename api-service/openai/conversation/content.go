@@ -18,7 +18,7 @@ import (
 func (c *Conversation) content(param string, raw json.RawMessage, m *chatv1.Message) (err error) {
 	result := m.GetRole() == "tool" || m.GetRole() == "function"
 	switch {
-	case strict.Null(raw), len(raw) == 0 && (result || m.GetRole() == "assistant"):
+	case strict.Null(raw), len(raw) > 1 && raw[0] == '{' && strict.Empty(raw) && !result, len(raw) == 0 && (result || m.GetRole() == "assistant"):
 		return nil
 	case len(raw) == 0:
 		return streamerr.InvalidParam(param, "%s is missing", param).WithCode(streamerr.CodeMissing)
