@@ -41,8 +41,8 @@ var plants = []plant{
 	},
 	{
 		"[DONE] follows a failure", "api-service/edge/stream.go",
-		"a.form.Fail(a.call, exchange.Outward(a.call.Param, o.Err), a.run.id, &a.lines)\n",
-		"a.form.Fail(a.call, exchange.Outward(a.call.Param, o.Err), a.run.id, &a.lines)\n\t\ta.lines.End(append(a.lines.Begin(), \"[DONE]\"...))\n",
+		"a.form.Fail(a.call, exchange.Outward(a.call.Param, o.Err), a.delivery.ID, &a.lines)\n",
+		"a.form.Fail(a.call, exchange.Outward(a.call.Param, o.Err), a.delivery.ID, &a.lines)\n\t\ta.lines.End(append(a.lines.Begin(), \"[DONE]\"...))\n",
 	},
 	{
 		"the engine runs on after a stop", "llm-worker/batch/generate.go",
