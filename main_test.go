@@ -27,16 +27,24 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m)
 }
 
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() }) // in case no service has
+	return ln
+}
+
 // TestPathLeavesNothingBehind runs the whole path in this process, with streams that complete, that
 // are refused and that are left, and ends it; TestMain then looks for goroutines.
 func TestPathLeavesNothingBehind(t *testing.T) {
 	var c config
 	c.flags(flag.NewFlagSet("test", flag.ContinueOnError))
-	c.chat, c.worker, c.grace = "127.0.0.1:0", "127.0.0.1:0", 10*time.Second
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c.grace = 10 * time.Second
+	c.middle, c.work = listen(t), listen(t)
+	ln := listen(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	var path sync.WaitGroup
 	path.Go(func() {
@@ -188,13 +196,9 @@ func TestGatewayWithoutAModelFails(t *testing.T) {
 func TestOneServiceThatFailsEndsTheOthers(t *testing.T) {
 	var c config
 	c.flags(flag.NewFlagSet("test", flag.ContinueOnError))
-	c.chat, c.worker = "127.0.0.1:0", "127.0.0.1:0"
+	c.middle, c.work = listen(t), listen(t)
 	c.server.Model = t.TempDir() // an empty directory has no model
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := runAll(t.Context(), c, ln, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "config.json") {
+	if err := runAll(t.Context(), c, listen(t), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "config.json") {
 		t.Error(err)
 	}
 }

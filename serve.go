@@ -39,6 +39,7 @@ type config struct {
 	upstreams    *gateway.Upstreams // nil for one worker whose engine and files the flags name
 	calls        guard.Limits       // limits of the hops below the edge
 	timers       rpc.Timers         // of the edge; the hops below keep their defaults
+	middle, work net.Listener       // of chat and worker; work is nil with upstreams
 	grace        time.Duration
 }
 
@@ -67,7 +68,7 @@ func (c *config) flags(fs *flag.FlagSet) {
 func allInOne() *cli.Service {
 	var c config
 	return &cli.Service{
-		Name: "whence", Listen: edge.DefaultListen, Flags: c.flags, LibraryLog: edge.LogTo, Pages: c.edge.Admin.On, Check: c.check,
+		Name: "whence", Listen: edge.DefaultListen, Flags: c.flags, LibraryLog: edge.LogTo, Pages: c.edge.Admin.On, Check: c.check, Ports: c.ports,
 		Measured: func() bool { return c.edge.PoolMetrics },
 		Run: func(ctx context.Context, ln net.Listener, log *slog.Logger, out observe.Outputs) error {
 			c.edge.Metrics, c.server.Metrics, c.engine.Metrics = out.Metrics, out.Metrics, out.Metrics
@@ -110,24 +111,26 @@ func (c *config) check() error {
 	return llm.Check(&c.engine)
 }
 
+// ports returns the ports besides that of the edge.
+func (c *config) ports() []cli.Port {
+	ports := []cli.Port{{Flag: "chat-listen", Address: c.chat, Open: &c.middle}}
+	if c.upstreams == nil {
+		ports = append(ports, cli.Port{Flag: "worker-listen", Address: c.worker, Open: &c.work})
+	}
+	return ports
+}
+
 // runAll serves all three until ctx is done. They drain in the order in which requests come in, so
 // that no service loses the streams of the service before it. The grace counts from the first
 // signal for all three.
-func runAll(ctx context.Context, c config, public net.Listener, log *slog.Logger) error {
-	middle, err := net.Listen("tcp", c.chat)
-	if err != nil {
-		return fmt.Errorf("--chat-listen: %w", err)
-	}
+func runAll(ctx context.Context, c config, public net.Listener, log *slog.Logger) (err error) {
 	// Once for both services that need the files.
 	if c.server.Model, err = hub.Resolve(ctx, c.server.Model, hub.Options{NoDownload: c.server.NoDownload, Progress: c.engine.Progress, Log: log}); err != nil {
 		return fmt.Errorf("--model: %w", err)
 	}
 	c.share()
-	c.edge.Chat = middle.Addr().String()
-	work, where, err := c.workers(log)
-	if err != nil {
-		return err
-	}
+	c.edge.Chat = c.middle.Addr().String()
+	work, where := c.workers(log)
 
 	serve := c.front()
 	failed, all := errgroup.WithContext(ctx) // a failure of one ends the others
@@ -138,12 +141,12 @@ func runAll(ctx context.Context, c config, public net.Listener, log *slog.Logger
 	})
 	failed.Go(func() error {
 		defer close(chatDone)
-		return server.Run(drain.After(all, edgeDone), c.server, middle, log)
+		return server.Run(drain.After(all, edgeDone), c.server, c.middle, log)
 	})
 	failed.Go(func() error { return work(drain.After(all, chatDone)) })
 	failed.Go(func() error {
 		if ready(all, c.edge.TLS, public.Addr()) {
-			greet(c, public.Addr(), middle.Addr(), where)
+			greet(c, public.Addr(), c.middle.Addr(), where)
 		}
 		return nil
 	})
@@ -163,16 +166,12 @@ func (c *config) front() (serve func(context.Context, net.Listener, *slog.Logger
 }
 
 // workers returns a function that runs the workers, and where they listen, or "" if that is not known yet.
-func (c *config) workers(log *slog.Logger) (run func(context.Context) error, where string, err error) {
+func (c *config) workers(log *slog.Logger) (run func(context.Context) error, where string) {
 	if c.upstreams != nil {
-		return func(ctx context.Context) error { return c.upstreams.Run(ctx, log) }, "", nil
+		return func(ctx context.Context) error { return c.upstreams.Run(ctx, log) }, ""
 	}
-	ln, err := net.Listen("tcp", c.worker)
-	if err != nil {
-		return nil, "", fmt.Errorf("--worker-listen: %w", err)
-	}
-	c.server.Worker = ln.Addr().String()
-	return func(ctx context.Context) error { return worker.Run(ctx, c.engine, ln, log) }, c.server.Worker, nil
+	c.server.Worker = c.work.Addr().String()
+	return func(ctx context.Context) error { return worker.Run(ctx, c.engine, c.work, log) }, c.server.Worker
 }
 
 // ready waits until the whole path answers. It sends no secret, so it accepts any certificate: that of
@@ -222,10 +221,14 @@ func greet(c config, edgeAt, middle net.Addr, workers string) {
 	case c.edge.Admin.On():
 		console = ", and the log has the address of the console. Paste one of these"
 	}
+	key := ""
+	if c.edge.Keys != "" {
+		key = ` -H "Authorization: Bearer $WHENCE_KEY"`
+	}
 	fmt.Printf(`
 Whence streams %[1]s on %[2]s%[5]s.
 
-curl -N %[2]s/v1/chat/completions -H 'Content-Type: application/json' \
+curl -N %[2]s/v1/chat/completions -H 'Content-Type: application/json'%[6]s \
   -d '{"model":"%[1]s","stream":true,"temperature":0,"messages":[{"role":"user","content":"What happens when I close the tab?"}]}'
 
 grpcurl -plaintext -d '{"chat":{"model":"%[1]s","messages":[{"role":"user","content":"What is Whence?"}],"sampling":{"temperature":0}}}' \
@@ -233,5 +236,5 @@ grpcurl -plaintext -d '{"chat":{"model":"%[1]s","messages":[{"role":"user","cont
 
 chat-service listens on %[3]s, llm-worker on %[4]s. Ctrl-C drains.
 
-`, model, origin(c.edge.TLS, edgeAt), middle, workers, console)
+`, model, origin(c.edge.TLS, edgeAt), middle, workers, console, key)
 }

@@ -84,7 +84,10 @@ type Error struct {
 	// server behind the worker; "" if the Reason says enough.
 	Code       string
 	RetryAfter time.Duration // when the caller may try again; 0 means unknown
-	Cause      error         // of an error of this process
+	// GaveUp reports that this is the last failure of a client whose patience was over. The stream may
+	// still run.
+	GaveUp bool
+	Cause  error // of an error of this process
 }
 
 // Text returns the message, or else the text of the cause, or else the reason.

@@ -28,12 +28,13 @@ func (b *brokenExchange) Error() string { return b.cause.Error() }
 type retryPolicy struct {
 	total    time.Duration
 	retry    time.Duration
-	failures int       // consecutive
-	since    time.Time // time of the first of the consecutive failures
+	failures int                               // consecutive
+	since    time.Time                         // time of the first of the consecutive failures
+	onRetry  func(attempt int, failure *Error) // or nil
 }
 
-func newPatience(total time.Duration) *retryPolicy {
-	return &retryPolicy{total: total, retry: firstRetry}
+func newPatience(total time.Duration, onRetry func(int, *Error)) *retryPolicy {
+	return &retryPolicy{total: total, retry: firstRetry, onRetry: onRetry}
 }
 
 // calm resets the count of consecutive failures.
@@ -57,8 +58,12 @@ func (p *retryPolicy) wait(ctx context.Context, err error) error {
 	p.failures++
 	if now.Add(delay).Sub(p.since) > p.total {
 		given := *b.cause
+		given.GaveUp = true
 		given.Message = fmt.Sprintf("%s; attempt %d, %v after the first", b.cause.Text(), p.failures, now.Sub(p.since).Round(time.Millisecond))
 		return &given
+	}
+	if p.onRetry != nil {
+		p.onRetry(p.failures+1, b.cause)
 	}
 	timer := time.NewTimer(delay)
 	defer timer.Stop()

@@ -123,7 +123,7 @@ func (s *Stream) Events(ctx context.Context) iter.Seq2[Event, error] {
 			return
 		}
 		defer s.reading.Store(false)
-		r := readLoop{Stream: s, patience: newPatience(s.client.options.Patience), yield: yield}
+		r := readLoop{Stream: s, patience: newPatience(s.client.options.Patience, s.client.options.OnRetry), yield: yield}
 		if s.ending == nil && !r.run(ctx) {
 			return
 		}

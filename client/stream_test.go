@@ -232,12 +232,31 @@ func TestSilenceAndEarlyEndsAreBreaks(t *testing.T) {
 	}
 }
 
+func TestEachRetryIsTold(t *testing.T) {
+	s := serve(t, refusal(503, client.Unavailable, "Retry-After", "0"), answer(201, made),
+		sendAndAbort(retry+delta(1, "a")), abort, sendEvents(retry+delta(2, "b")), sendEvents(failure(3, client.PeerLost)))
+	var told []string
+	o := client.Options{OnRetry: func(attempt int, failure *client.Error) {
+		told = append(told, fmt.Sprint(attempt, " ", string(failure.Reason)))
+	}}
+	stream, err := s.client(t, o).Stream(t.Context(), ask())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := stream.Text(t.Context()); text != "ab" || !errors.Is(err, client.PeerLost) || stream.Ending().Err.GaveUp {
+		t.Error(text, err)
+	}
+	if got := strings.Join(told, ", "); got != "2 unavailable, 2 peer_lost, 3 peer_lost, 2 peer_lost" {
+		t.Error(got)
+	}
+}
+
 func TestPatienceEndsWithATypedEnding(t *testing.T) {
 	s := serve(t, sendAndAbort(retry+delta(1, "a")), abort)
 	stream := s.client(t, client.Options{Patience: 300 * time.Millisecond}).Resume("x", client.Cursor{})
 	for range 2 {
 		_, err := stream.Text(t.Context())
-		if e, ok := errors.AsType[*client.Error](err); !ok || e.Reason != client.PeerLost || e.Path.String() != "api-service" || stream.Ending().Err != e {
+		if e, ok := errors.AsType[*client.Error](err); !ok || e.Reason != client.PeerLost || e.Path.String() != "api-service" || !e.GaveUp || stream.Ending().Err != e {
 			t.Errorf("%v %+v", err, stream.Ending())
 		}
 	}

@@ -62,6 +62,19 @@ func TestCommandsRefuseInvalidConfigurations(t *testing.T) {
 	}
 }
 
+// TestBusyPortsAreAllNamed: a second whence on the same machine opens no port, and one message names
+// each that is busy.
+func TestBusyPortsAreAllNamed(t *testing.T) {
+	t.Parallel()
+	taken := start(t, llmWorker, "--listen", "127.0.0.1:0", "--log-json").listening(t)
+	out, logs, status := output(t, "whence serve", "--listen", taken, "--chat-listen", "127.0.0.1:0", "--worker-listen", taken)
+	for _, want := range []string{"whence serve: --listen: ", "\n--worker-listen: ", "take any free ports: --listen 127.0.0.1:0 --worker-listen 127.0.0.1:0\n", "--worker-listen is \"" + taken} {
+		if status != 2 || out != "" || !strings.Contains(logs, want) || strings.Contains(logs, "msg=listening") {
+			t.Errorf("ends with %d, prints %q and %q, without %q", status, out, logs, want)
+		}
+	}
+}
+
 // TestCalleesNeedTheNamesOfTheirCallers: mutual TLS without the names of the callers is refused
 // before a port is opened.
 func TestCalleesNeedTheNamesOfTheirCallers(t *testing.T) {

@@ -84,7 +84,8 @@ func TestOperatorsHaveAListenerOfTheirOwn(t *testing.T) {
 		{"GET", "/v1/workers", "", 200}, {"GET", "/v1/models", "", 200}, {"GET", "/v1/streams/" + yours, "", 200},
 		{"GET", "/v1/streams", "stranger", 401},                                                // no key is needed, but a wrong one is a mistake
 		{"POST", "/v1/chat/completions", "", 403}, {"POST", "/v1/chat/completions", "me", 200}, // the console chats with an API key
-		{"POST", "/v1/streams", "me", 405}, {"POST", "/v1/messages", "me", 404}, {"GET", "/v1/streams/" + mine + "/events", "me", 404},
+		{"POST", "/v1/streams", "", 403}, {"POST", "/v1/streams", "me", 201}, {"GET", "/v1/streams/" + mine + "/events", "me", 410}, // it was not kept
+		{"POST", "/v1/messages", "me", 404},
 		{"DELETE", "/v1/streams/" + yours, "", 202}, {"DELETE", "/v1/streams/" + mine, "you", 202}, // which does not take the operator's rights away
 	} {
 		p.check(t, admin)

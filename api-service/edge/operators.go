@@ -61,9 +61,12 @@ func (e *Edge) serveOperators(ctx context.Context, ln net.Listener) error {
 	return h.Run(ctx, ln, func() time.Duration { return connection.StopWait })
 }
 
-// operatorRoutes adds the routes of the admin listener. The console's chat asks for completions and reports them.
+// operatorRoutes adds the routes of the admin listener. The console's chat makes kept streams, reads
+// them and reports how they arrived.
 func (e *Edge) operatorRoutes(h *route.Engine, guard *access.Guard) {
 	h.POST("/v1/chat/completions", e.answer(openAI(openai.ParseChat)))
+	h.POST("/v1/streams", e.makeStream)
+	h.GET("/v1/streams/:id/events", e.readers.Events)
 	h.POST("/v1/streams/:id/seen", e.reports.Seen)
 	e.operator.Routes(h)
 	admin.Routes(h, e.config.Metrics)

@@ -12,7 +12,8 @@ import (
 
 // TestStopOfAnotherInstancesStreamCarriesABudget stops a stream that only chat-service knows. The
 // stop must carry the grace that a call of this edge would give to chat-service, so that the stream
-// ends within the grace of the edge, whichever instance was asked.
+// ends within the grace of the edge, whichever instance was asked. Without keys nobody knows that the
+// caller is the stream's client, so the message names its address.
 func TestStopOfAnotherInstancesStreamCarriesABudget(t *testing.T) {
 	url, chat := start(t, nil)
 	id := "elsewhere"
@@ -28,7 +29,7 @@ func TestStopOfAnotherInstancesStreamCarriesABudget(t *testing.T) {
 	if got := stop.GetGrace().AsDuration(); got <= 0 || got >= 250*time.Millisecond {
 		t.Errorf("the stop gives chat-service %v of 250ms", got)
 	}
-	if got := streamerr.As(stream.Cause(ctx)); got.Reason != streamerr.UserStop || got.Path.String() != "client > api-service" {
+	if got := streamerr.As(stream.Cause(ctx)); got.Reason != streamerr.UserStop || got.Path.String() != "client > api-service" || got.Message != "a request from 127.0.0.1 asked for the stream to stop" {
 		t.Errorf("the stream was stopped with %v", got)
 	}
 }

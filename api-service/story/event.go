@@ -57,18 +57,23 @@ func events(r *streamv1.Record) []Event {
 }
 
 // printEvents writes a line for each event that is not a message. Between two such events it writes
-// the first and the last sent message, and the number of messages between them.
+// the first and the last sent message, and the number of messages between them and before them.
 func (h *Hop) printEvents(b *strings.Builder) {
 	var first, last *Event
+	next := uint64(0) // index of the message after the last one that was printed
+	show := func(e *Event) {
+		if e.Index > next {
+			fmt.Fprintf(b, "  %-14s %14s... %s messages ...\n", "", "", thousands(e.Index-next))
+		}
+		e.print(b)
+		next = e.Index + 1
+	}
 	flush := func() {
 		if first != nil {
-			first.print(b)
+			show(first)
 		}
 		if last != first {
-			if n := last.Index - first.Index - 1; n > 0 {
-				fmt.Fprintf(b, "  %-14s %14s... %s messages ...\n", "", "", thousands(n))
-			}
-			last.print(b)
+			show(last)
 		}
 		first, last = nil, nil
 	}

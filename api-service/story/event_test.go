@@ -2,6 +2,7 @@ package story_test
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -75,5 +76,20 @@ func TestPrintWritesEventsAndCountsMessages(t *testing.T) {
 		if !found {
 			t.Fatalf("%q is missing, or out of order:\n%s", want, b.String())
 		}
+	}
+}
+
+// TestPrintCountsMessagesBesideOtherEvents: messages are missing between a move and the next recorded message.
+func TestPrintCountsMessagesBesideOtherEvents(t *testing.T) {
+	r := traced()
+	lost := &streamv1.Event{At: durationpb.New(14 * time.Millisecond), Kind: streamv1.EventKind_EVENT_KIND_RECV_RST, Side: streamv1.Side_SIDE_DOWN, Code: "LOST"}
+	r.Events = slices.Insert(r.Events, 3, lost)
+	var b strings.Builder
+	if err := story.New([]*streamv1.Record{r}).Print(&b); err != nil {
+		t.Fatal(err)
+	}
+	before, after, found := strings.Cut(b.String(), "... 9,996 messages ...")
+	if !found || !strings.Contains(before, "LOST") || !strings.Contains(after, "9998: 1 tokens") {
+		t.Error(b.String())
 	}
 }

@@ -44,6 +44,9 @@ func add() *cobra.Command {
 		Example: "  whence keys add --tenant search --id search-1",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if k.Tenant == "" {
+				return cli.Misuse("--tenant is missing")
+			}
 			if within < 0 {
 				return cli.Misuse("--expires is %v; it must not be negative", within)
 			}
@@ -73,8 +76,12 @@ func revoke() *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error {
-			return keyfile.Change(file, func(text []byte) ([]byte, error) { return keyfile.Revoke(text, args[0]) })
+		RunE: func(cmd *cobra.Command, args []string) error {
+			err := keyfile.Change(file, func(text []byte) ([]byte, error) { return keyfile.Revoke(text, args[0]) })
+			if err == nil {
+				_, err = fmt.Fprintf(cmd.ErrOrStderr(), "The key %s is removed from %s.\n", args[0], file)
+			}
+			return err
 		},
 	}
 	cli.Attach(cmd, func(fs *flag.FlagSet) { fileFlag(fs, &file) })
@@ -96,14 +103,21 @@ func list() *cobra.Command {
 // addKey creates a key, prints it, and stores only its digest.
 func addKey(file string, k keyfile.Key, out, notes io.Writer) error {
 	key := ""
+	id := k.ID
 	err := keyfile.Change(file, func(text []byte) (changed []byte, err error) {
-		changed, key, err = keyfile.Add(text, k)
+		if changed, key, err = keyfile.Add(text, k); err != nil {
+			return nil, err
+		}
+		entries, err := keyfile.List(changed)
+		if err == nil && id == "" {
+			id = entries[len(entries)-1].Name()
+		}
 		return changed, err
 	})
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(notes, "A new API key of the tenant %s. It is shown once: %s has only its digest.\n", k.Tenant, file)
+	_, err = fmt.Fprintf(notes, "The new API key %s of the tenant %s. It is shown once: %s has only its digest.\nServices started with --keys %[3]s accept it.\n", id, k.Tenant, file)
 	if err == nil {
 		_, err = fmt.Fprintln(out, key)
 	}

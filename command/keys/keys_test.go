@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"log/slog"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -27,7 +28,7 @@ func TestKeysAreManagedOnTheCommandLine(t *testing.T) {
 	if status != 0 || !strings.HasPrefix(key, "sk-") || strings.Contains(errs, key) {
 		t.Fatal(out, errs, status)
 	}
-	if out, errs, status = execute(t, "add", "--file", file, "--tenant", "batch"); status != 0 {
+	if out, errs, status = execute(t, "add", "--file", file, "--tenant", "batch"); status != 0 || !regexp.MustCompile(`^The new API key [0-9a-f]+ of the tenant batch\.`).MatchString(errs) || !strings.Contains(errs, "--keys "+file) {
 		t.Fatal(out, errs)
 	}
 	ring, err := keys.Load(file, slog.New(slog.DiscardHandler))
@@ -41,7 +42,7 @@ func TestKeysAreManagedOnTheCommandLine(t *testing.T) {
 	if out, errs, status = execute(t, "list", "--file", file); status != 0 || !strings.Contains(out, "search-1") || !strings.Contains(out, "never") || strings.Count(out, "\n") != 3 {
 		t.Error(out, errs)
 	}
-	if out, errs, status = execute(t, "revoke", "--file", file, "search-1"); status != 0 { // a flag before the argument
+	if out, errs, status = execute(t, "revoke", "--file", file, "search-1"); status != 0 || !strings.Contains(errs, "The key search-1 is removed") { // a flag before the argument
 		t.Error(out, errs)
 	}
 	for want, wrong := range map[string][]string{
@@ -50,7 +51,7 @@ func TestKeysAreManagedOnTheCommandLine(t *testing.T) {
 		"did you mean revoke":         {"revok", "x"},
 		"name one key":                {"revoke", "--file", file},
 		"search-1":                    {"revoke", "search-1", "--file", file},
-		"tenant":                      {"add", "--file", file},
+		"--tenant is missing":         {"add", "--file", file},
 		"--expires is -1h0m0s":        {"add", "--file", file, "--tenant", "x", "--expires", "-1h"},
 		"no such file":                {"list", "--file", file + "x"},
 		"did you mean --tenant":       {"add", "--tenent", "x"},

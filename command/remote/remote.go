@@ -16,6 +16,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/story"
 	"github.com/whence-dev/whence/internal/cli"
+	"github.com/whence-dev/whence/internal/client"
 	"github.com/whence-dev/whence/internal/flags"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -177,7 +178,7 @@ func (s *Service) call(ctx context.Context, method, path string, want int, into 
 	}
 	if resp.StatusCode != want {
 		if e, ok := streamerr.ParseJSON(body); ok {
-			return e
+			return s.Explain(e)
 		}
 		return fmt.Errorf("%s answered %s", s.URL, resp.Status)
 	}
@@ -185,6 +186,18 @@ func (s *Service) call(ctx context.Context, method, path string, want int, into 
 		return fmt.Errorf("the answer of %s cannot be parsed: %w", s.URL, err)
 	}
 	return nil
+}
+
+// Explain adds to the refusal of a request which flags give a key.
+func (s *Service) Explain(err error) error {
+	switch {
+	case !errors.Is(err, streamerr.Unauthenticated) && !errors.Is(err, client.Unauthenticated):
+		return err
+	case s.Credential() == "":
+		return fmt.Errorf("%w\ngive a key with --key or WHENCE_KEY, or the operator's with --operator-key or WHENCE_OPERATOR_KEY", err)
+	default:
+		return fmt.Errorf("%w\nthe key of --key (WHENCE_KEY) or --operator-key (WHENCE_OPERATOR_KEY) is refused", err)
+	}
 }
 
 // unreachable explains an error of a connection.

@@ -1,11 +1,14 @@
 package remote_test
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/whence-dev/whence/command/remote"
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 func TestURLsAreThoseOfTheClient(t *testing.T) {
@@ -24,6 +27,24 @@ func TestURLsAreThoseOfTheClient(t *testing.T) {
 		}
 		if workers, err := api.Workers(t.Context()); err != nil || len(workers) != 1 {
 			t.Errorf("%q: %v, %v", suffix, workers, err)
+		}
+	}
+}
+
+// TestRefusalsNameTheFlagsOfKeys: a refusal for want of a key says which flag and which variable give
+// one.
+func TestRefusalsNameTheFlagsOfKeys(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = w.Write((&streamerr.Error{Reason: streamerr.Unauthenticated, Message: "a key is missing"}).JSON())
+	}))
+	defer s.Close()
+	defer http.DefaultClient.CloseIdleConnections()
+	for key, want := range map[string]string{"": "give a key with --key or WHENCE_KEY", "k": "is refused"} {
+		api := remote.Service{URL: s.URL, Key: key}
+		_, err := api.Workers(t.Context())
+		if !errors.Is(err, streamerr.Unauthenticated) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "a key is missing") {
+			t.Errorf("with the key %q: %v", key, err)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -22,7 +23,8 @@ type chat struct {
 	screen      screen.Screen // of out
 	notes       io.Writer     // for everything but answers
 	notesScreen screen.Screen
-	last        string // id of the last stream; "" before the first
+	last        string   // id of the last stream; "" before the first
+	current     *reading // nil between answers
 	signals     func() (signals <-chan os.Signal, stop func())
 }
 
@@ -39,11 +41,9 @@ func newChat(ctx context.Context, o *options, out, notes io.Writer) (*chat, erro
 			return nil, err
 		}
 	}
-	c, err := client.New(o.api.URL, client.Options{Key: o.api.Credential()})
-	if err != nil {
-		return nil, err
-	}
-	return &chat{options: o, client: c, request: req, out: out, screen: screen.Of(out), notes: notes, notesScreen: screen.Of(notes), signals: notifySignals}, nil
+	c := &chat{options: o, request: req, out: out, screen: screen.Of(out), notes: notes, notesScreen: screen.Of(notes), signals: notifySignals}
+	c.client, err = client.New(o.api.URL, client.Options{Key: o.api.Credential(), OnRetry: c.retries})
+	return c, err
 }
 
 // note prints a line that is not part of an answer.
@@ -53,6 +53,46 @@ func (c *chat) note(text string) {
 		return
 	}
 	_, _ = fmt.Fprintln(c.notes, text) // likewise
+}
+
+// A reading is what the user sees of an answer that arrives.
+type reading struct {
+	*screen.Wrapper
+	made    bool // the stream exists
+	waiting bool // the line shows what the command waits for
+}
+
+// waits shows on a terminal what the command waits for, in a line that arrived erases.
+func (c *chat) waits(text string) {
+	if c.screen.Terminal() && c.notesScreen.Terminal() {
+		c.arrived()
+		_, _ = io.WriteString(c.out, c.screen.Show(screen.Dim, text)) // the next write reports an error
+		c.current.waiting = true
+	}
+}
+
+func (c *chat) arrived() {
+	if c.current.waiting {
+		_, _ = io.WriteString(c.out, "\r\x1b[K") // likewise
+		c.current.waiting = false
+	}
+}
+
+// retries tells why an answer does not arrive, and what the client does about it.
+func (c *chat) retries(attempt int, failure *client.Error) {
+	r := c.current
+	text := failure.Text() + ", trying again"
+	switch {
+	case failure.Reason == client.PeerLost && r.made:
+		text = "connection broken, resuming"
+	case failure.Reason == client.PeerLost:
+		text = "no answer from " + c.options.api.URL + ", trying again"
+	}
+	c.arrived()
+	if c.screen.Terminal() && r.Column() > 0 {
+		_ = r.Write("", "\n") // the next write reports an error
+	}
+	c.note(fmt.Sprintf("[%s (%d)…]", text, attempt))
 }
 
 // An answer is the result of one question.
@@ -67,8 +107,18 @@ type answer struct {
 // summary says who ended the stream and why, and how fast it was.
 func (a *answer) summary() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "[%s by %s", string(a.ending.Reason), a.ending.Path.Origin())
-	if err := a.ending.Err; err != nil {
+	by := a.ending.Path.Origin()
+	if a.ending.Reason == client.UserStop && !a.interrupted {
+		by = "another request" // not by this command
+	}
+	fmt.Fprintf(&b, "[%s by %s", string(a.ending.Reason), by)
+	err := a.ending.Err
+	switch {
+	case err != nil && err.GaveUp:
+		return fmt.Sprintf("[not read to its end: %s]\n[the stream may still run: whence why %s]", err.Text(), a.id)
+	case err != nil && err.Reason == client.NotFound:
+		return "[api-service has lost the stream: it has restarted, or the stream ended long ago]"
+	case err != nil:
 		fmt.Fprintf(&b, " (%s)", strings.Join(a.ending.Path, " > "))
 		if err.Message != "" {
 			fmt.Fprintf(&b, ": %s", err.Message)
@@ -115,12 +165,19 @@ func (c *chat) answer(ctx context.Context, question string) (*answer, error) {
 func (c *chat) stream(ctx context.Context, watch *interruptWatch, req client.Request) (*answer, error) {
 	begun := time.Now()
 	a := &answer{}
+	c.current = &reading{Wrapper: screen.NewWrapper(c.out, c.screen)}
+	defer func() {
+		c.arrived()
+		c.current = nil
+	}()
+	c.waits("waiting for " + c.options.api.URL + " …")
 	s, err := c.client.Stream(ctx, req)
 	if err != nil {
 		return a, err
 	}
 	watch.attach(s)
-	a.id, c.last = s.ID(), s.ID()
+	a.id, c.last, c.current.made = s.ID(), s.ID(), true
+	c.waits("waiting for the first token of " + req.Model + " …")
 	err = c.read(ctx, s, a, begun)
 	a.took = time.Since(begun)
 	a.ending = s.Ending()
@@ -131,7 +188,6 @@ func (c *chat) stream(ctx context.Context, watch *interruptWatch, req client.Req
 func (c *chat) read(ctx context.Context, s *client.Stream, a *answer, begun time.Time) error {
 	var text strings.Builder // bounded by the service's limit for an answer
 	defer func() { a.text = text.String() }()
-	w := screen.NewWrapper(c.out, c.screen)
 	for e, err := range s.Events(ctx) {
 		if err != nil {
 			return err // the ending, unless the stream has none
@@ -140,7 +196,8 @@ func (c *chat) read(ctx context.Context, s *client.Stream, a *answer, begun time
 			a.first = time.Since(begun)
 		}
 		text.WriteString(e.Text)
-		if err := c.print(w, &e); err != nil {
+		c.arrived()
+		if err := c.print(c.current.Wrapper, &e); err != nil {
 			return err
 		}
 	}
@@ -159,7 +216,11 @@ func (c *chat) print(w *screen.Wrapper, e *client.Event) error {
 	return w.Write("", e.Text)
 }
 
-const commandsHelp = "/new starts a new conversation, /why shows the hops of the last answer, /exit ends; Ctrl-C stops an answer"
+const commandsHelp = `/new starts a new conversation, /why shows the hops of the last answer, /exit ends; three quotes (""") begin and end a message of several lines, and a \ at the end of a line continues it; Ctrl-C stops an answer`
+
+// commandLike matches a line that is a command, or a misspelt one. A path is not, and neither is a
+// line that begins with a space.
+var commandLike = regexp.MustCompile(`^/[a-z?]+(\s|$)`)
 
 // converse asks the questions that the user types, until the input ends.
 func (c *chat) converse(ctx context.Context, in *os.File) error {
@@ -167,7 +228,7 @@ func (c *chat) converse(ctx context.Context, in *os.File) error {
 	input := newLineReader(in, c.out, c.screen, c.signals)
 	system := c.request.Messages
 	for {
-		line, err := input.read()
+		message, err := input.read()
 		if errors.Is(err, io.EOF) {
 			_, err = fmt.Fprintln(c.out)
 			return err
@@ -175,7 +236,7 @@ func (c *chat) converse(ctx context.Context, in *os.File) error {
 		if err != nil {
 			return err
 		}
-		switch line = strings.TrimSpace(line); line {
+		switch line := strings.TrimSpace(message); line {
 		case "":
 		case "/exit", "/quit", "/bye":
 			return nil
@@ -187,6 +248,10 @@ func (c *chat) converse(ctx context.Context, in *os.File) error {
 		case "/why":
 			c.why(ctx)
 		default:
+			if command := strings.TrimSpace(commandLike.FindString(message)); command != "" {
+				c.note("There is no command " + command + "; a message may begin with a space. " + commandsHelp)
+				continue
+			}
 			c.turn(ctx, line)
 		}
 	}
@@ -196,7 +261,7 @@ func (c *chat) converse(ctx context.Context, in *os.File) error {
 func (c *chat) turn(ctx context.Context, question string) {
 	a, err := c.answer(ctx, question)
 	if err != nil {
-		c.note("\n[" + err.Error() + "]")
+		c.note("\n[" + c.options.api.Explain(err).Error() + "]")
 		return
 	}
 	if a.text != "" {
@@ -213,7 +278,10 @@ func (c *chat) why(ctx context.Context) {
 	}
 	told, err := c.options.api.Story(ctx, c.last)
 	if err == nil {
-		err = told.Print(c.out)
+		var b strings.Builder
+		if err = told.Print(&b); err == nil {
+			err = screen.NewWrapper(c.out, c.screen).Write("", b.String())
+		}
 	}
 	if err != nil {
 		c.note(err.Error())

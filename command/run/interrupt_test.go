@@ -93,6 +93,6 @@ func TestSignalEndsThePrompt(t *testing.T) {
 	signals, typed := make(chan os.Signal, 1), make(chan struct{})
 	defer close(typed)
 	signals <- os.Interrupt
-	_, err := awaitLine(func() (string, error) { <-typed; return "", nil }, signals)
+	_, err := await(func() (string, error) { <-typed; return "", nil }, signals)
 	wantInterrupted(t, err)
 }

@@ -127,7 +127,7 @@ func (c *chat) askOnce(ctx context.Context, prompt string) error {
 		return cli.Interrupted()
 	}
 	if err != nil {
-		return err
+		return c.options.api.Explain(err)
 	}
 	if a.text != "" && !strings.HasSuffix(a.text, "\n") {
 		if _, err := fmt.Fprintln(c.out); err != nil {

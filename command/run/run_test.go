@@ -3,11 +3,14 @@ package run
 import (
 	"bytes"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/whence-dev/whence/internal/cli"
@@ -47,6 +50,60 @@ func TestSummarySaysWhoEndedTheStreamAndWhy(t *testing.T) {
 	a = &answer{id: "id", ending: &client.Ending{Reason: client.PeerLost, Path: path, Err: &client.Error{Reason: client.PeerLost, Path: path, Message: "gone"}}}
 	if got := a.summary(); got != "[peer_lost by llm-worker/0 (llm-worker/0 > api-service): gone]\n[whence why id]" {
 		t.Error(got)
+	}
+}
+
+func TestAMessageHasSeveralLines(t *testing.T) {
+	for keys, want := range map[string]string{
+		"hello\r":                                        "hello",
+		"one\\\rtwo\\\rthree\r":                          "one\ntwo\nthree",
+		"\"\"\"one\rtwo \"quoted\"\"\"\"\r":              "one\ntwo \"quoted",
+		"\"\"\"one\"\"\"\r":                              "one",
+		"\x1b[200~first\rsecond\r\n\rthird\n\x1b[201~\r": "first\nsecond\n\nthird\n",
+		"Explain: \x1b[200~a\nb\x1b[201~, please\r":      "Explain: a\nb, please",
+		"\x1b[Ax\r":                                      "x", // an arrow begins like a paste
+	} {
+		for _, in := range []io.Reader{strings.NewReader(keys), iotest.OneByteReader(strings.NewReader(keys))} {
+			if got, err := readMessage(newTerminal(in, io.Discard)); got != want || err != nil {
+				t.Errorf("%q: %q, %v", keys, got, err)
+			}
+		}
+	}
+	if _, err := readMessage(newTerminal(strings.NewReader("\"\"\"one\r\x04"), io.Discard)); !errors.Is(err, io.EOF) {
+		t.Error(err)
+	}
+}
+
+func TestMisspeltCommandsAreNotMessages(t *testing.T) {
+	for line, want := range map[string]bool{"/wy": true, "/wy not": true, " /wy": false, "/etc/passwd": false, "why /new": false, "/?x": true, "/ what": false} {
+		if got := commandLike.MatchString(line); got != want {
+			t.Errorf("%q: %v", line, got)
+		}
+	}
+}
+
+// TestRetriesAreTold: api-service dies in the middle of an answer, and has lost the stream when it is
+// back.
+func TestRetriesAreTold(t *testing.T) {
+	var reads atomic.Int32
+	var out, notes bytes.Buffer
+	c := newTestChat(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path != "/v1/streams/s/events":
+			newFakeEdge().ServeHTTP(w, r)
+		case reads.Add(1) == 1:
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = w.Write([]byte("retry: 50\n\nid: a.1\nevent: delta\ndata: {\"text\":\"Hello\"}\n\n"))
+		default:
+			http.NotFound(w, r)
+		}
+	}), &out, &notes, make(chan os.Signal))
+	var exit *cli.ExitError
+	if err := c.askOnce(t.Context(), "hi"); !errors.As(err, &exit) || exit.Status != 1 {
+		t.Error(err)
+	}
+	if want := "[connection broken, resuming (2)…]\n[api-service has lost the stream: it has restarted, or the stream ended long ago]\n"; out.String() != "Hello\n" || notes.String() != want {
+		t.Errorf("%q, %q", &out, &notes)
 	}
 }
 

@@ -124,7 +124,7 @@ func NoCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	cmd.SuggestionsMinimumDistance = maxDistance
+	cmd.SuggestionsMinimumDistance = min(maxDistance, max(1, len(args[0])/3)) // of a short name, any other is near
 	return Misuse("there is no command %.64q%s\nRun '%s --help' to see the commands.", args[0], didYouMean(cmd.SuggestionsFor(args[0])), cmd.CommandPath())
 }
 
@@ -157,6 +157,10 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, out, errs 
 			c.Hidden = true
 		case "completion":
 			c.Short = "Print the completion script of a shell"
+			c.RunE = func(c *cobra.Command, _ []string) error {
+				return Misuse("name a shell: bash, fish, powershell or zsh\nRun '%s --help' to see the commands.", c.CommandPath())
+			}
+			c.Args = NoCommand
 		}
 	}
 	cmd, err := root.ExecuteContextC(ctx)

@@ -2,12 +2,14 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"os"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -24,6 +26,9 @@ type Service struct {
 	Flags  func(*flag.FlagSet)
 	// Check reports what is wrong with the configuration. It runs before a port is opened.
 	Check func() error
+	// Ports returns the service's ports besides that of --listen; nil means that there are none. All
+	// ports are open before Run, or none.
+	Ports func() []Port
 	// LibraryLog sends the log lines of the service's libraries to a writer; nil if there are none.
 	LibraryLog func(io.Writer)
 	// Pages reports whether Run serves the pages of its metrics on a listener of its own; nil means
@@ -33,6 +38,13 @@ type Service struct {
 	Measured func() bool
 	// Run serves until ctx is done and the streams have drained.
 	Run func(ctx context.Context, ln net.Listener, log *slog.Logger, out observe.Outputs) error
+}
+
+// A Port is an address that a service listens on.
+type Port struct {
+	Flag    string // of the address, without dashes
+	Address string
+	Open    *net.Listener // is set before Run
 }
 
 // Attach makes cmd run the service. The status is 0 after a drain, and 130 after a second signal,
@@ -69,9 +81,13 @@ func (s *Service) Attach(cmd *cobra.Command) {
 
 func (s *Service) serve(addr string, l *process.Log, watched *observe.Config) error {
 	log := l.Logger(os.Stderr)
-	ln, err := net.Listen("tcp", addr)
-	if err != nil {
-		return &configError{fmt.Errorf("--listen: %w", err)}
+	var ln net.Listener
+	ports := []Port{{"listen", addr, &ln}}
+	if s.Ports != nil {
+		ports = append(ports, s.Ports()...)
+	}
+	if err := open(ports); err != nil {
+		return &configError{err}
 	}
 	ctx, stop := process.Signals(log)
 	defer stop()
@@ -79,7 +95,7 @@ func (s *Service) serve(addr string, l *process.Log, watched *observe.Config) er
 	if s.LibraryLog != nil {
 		s.LibraryLog(process.Lines(log, "cloudwego"))
 	}
-	err = watched.Run(s.Name, log, func(out observe.Outputs) error {
+	err := watched.Run(s.Name, log, func(out observe.Outputs) error {
 		if !l.JSON && l.Level <= slog.LevelInfo && term.IsTerminal(int(os.Stderr.Fd())) { //nolint:gosec // a descriptor is small
 			out.Progress = os.Stderr
 		}
@@ -94,6 +110,36 @@ func (s *Service) serve(addr string, l *process.Log, watched *observe.Config) er
 		return Interrupted()
 	}
 	return nil
+}
+
+// open opens all ports. If it cannot, it opens none, and the error names each port that is not free,
+// and the flags that take free ones.
+func open(ports []Port) error {
+	var wrong []error
+	taken := false
+	free := ""
+	for _, p := range ports {
+		ln, err := net.Listen("tcp", p.Address)
+		if err != nil {
+			wrong = append(wrong, fmt.Errorf("--%s: %w", p.Flag, err))
+			taken = taken || errors.Is(err, syscall.EADDRINUSE)
+			free += " --" + p.Flag + " 127.0.0.1:0"
+			continue
+		}
+		*p.Open = ln
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	for _, p := range ports {
+		if *p.Open != nil {
+			_ = (*p.Open).Close() // nobody has connected
+		}
+	}
+	if taken {
+		wrong = append(wrong, errors.New("another process, perhaps another whence, listens there; these flags take any free ports:"+free))
+	}
+	return errors.Join(wrong...)
 }
 
 // Main runs the service as a program of its own, with the name and the description of cmd, and does

@@ -34,6 +34,10 @@ type Options struct {
 	// retries.
 	Patience time.Duration
 	Silence  time.Duration // time without a byte after which a connection counts as broken; 0 means DefaultSilence
+	// OnRetry, if it is not nil, is called after each failure to make or to read a stream, before the
+	// wait for the next attempt, by the goroutine that waits. attempt is the number of that attempt: 2
+	// after the first failure in a row.
+	OnRetry func(attempt int, failure *Error)
 }
 
 // Defaults of Options.
@@ -81,7 +85,7 @@ func (c *Client) Stream(ctx context.Context, req Request) (*Stream, error) {
 	if req.Leave != "" {
 		header.Set("X-Leave", req.Leave)
 	}
-	answer, err := c.ask(ctx, call{http.MethodPost, "/v1/streams", header, body})
+	answer, err := c.ask(ctx, call{http.MethodPost, "/v1/streams", header, body}, c.options.OnRetry)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +113,7 @@ func (c *Client) Resume(id string, from Cursor) *Stream {
 
 // stop ends a stream. A stream that has ended already is a success.
 func (c *Client) stop(ctx context.Context, id string) error {
-	_, err := c.ask(ctx, call{method: http.MethodDelete, path: "/v1/streams/" + url.PathEscape(id)})
+	_, err := c.ask(ctx, call{method: http.MethodDelete, path: "/v1/streams/" + url.PathEscape(id)}, nil)
 	if errors.Is(err, NotFound) {
 		return nil
 	}
@@ -123,9 +127,10 @@ type call struct {
 	body         []byte
 }
 
-// ask sends a call, with retries, until it is answered, and returns the body of the answer.
-func (c *Client) ask(ctx context.Context, what call) ([]byte, error) {
-	p := newPatience(c.options.Patience)
+// ask sends a call, with retries, until it is answered, and returns the body of the answer. onRetry
+// may be nil.
+func (c *Client) ask(ctx context.Context, what call, onRetry func(int, *Error)) ([]byte, error) {
+	p := newPatience(c.options.Patience, onRetry)
 	for {
 		answer, err := c.once(ctx, what)
 		if err == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -57,7 +58,7 @@ func (o *Operator) stopByID(ctx context.Context, c *app.RequestContext, param, i
 		return
 	}
 	id = caller.Refers(id)
-	age, err := o.stop(ctx, id, stopOf(caller), caller.Owners())
+	age, err := o.stop(ctx, id, stopOf(caller, o.Peer(c)), caller.Owners())
 	if err != nil {
 		o.Refuse(c, o.unknown(caller, param, id, err))
 		return
@@ -65,9 +66,10 @@ func (o *Operator) stopByID(ctx context.Context, c *app.RequestContext, param, i
 	c.Data(http.StatusAccepted, "application/json", story.Stopping(id, age))
 }
 
-// Stop ends a stream on any instance on behalf of its caller, and does not wait for the ending.
+// Stop ends a stream on any instance on behalf of the client that made it, and does not wait for the
+// ending.
 func (o *Operator) Stop(ctx context.Context, caller access.Caller, id string) error {
-	_, err := o.stop(ctx, id, stopOf(caller), caller.Owners())
+	_, err := o.stop(ctx, id, stopOf(caller, ""), caller.Owners())
 	return err
 }
 
@@ -83,12 +85,21 @@ func (o *Operator) stop(ctx context.Context, id string, cause *streamerr.Error, 
 	return age, err
 }
 
-// stopOf returns the ending of a stream that a caller stops.
-func stopOf(caller access.Caller) *streamerr.Error {
+// stopOf returns the ending of a stream that a caller stops. Without a key file, any caller may stop
+// streams of others, so the message names the address peer instead of the stream's client. peer is ""
+// if the caller is known to be the client.
+func stopOf(caller access.Caller, peer string) *streamerr.Error {
 	if caller.Operates {
 		return &streamerr.Error{Reason: streamerr.OperatorStop, Path: streamerr.NewPath(exchange.Operator), Message: "an operator asked for the stream to stop"}
 	}
-	return &streamerr.Error{Reason: streamerr.UserStop, Path: streamerr.NewPath(exchange.Client), Message: "the client asked for the stream to stop"}
+	e := &streamerr.Error{Reason: streamerr.UserStop, Path: streamerr.NewPath(exchange.Client), Message: "the client asked for the stream to stop"}
+	if peer != "" && !caller.Keyed() {
+		if host, _, err := net.SplitHostPort(peer); err == nil {
+			peer = host
+		}
+		e.Message = fmt.Sprintf("a request from %s asked for the stream to stop", peer)
+	}
+	return e
 }
 
 func (o *Operator) stopBelow(ctx context.Context, id string, cause *streamerr.Error, owners []string) (time.Duration, error) {

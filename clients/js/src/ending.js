@@ -11,6 +11,7 @@ export class WhenceError extends Error {
     this.reason = ending.reason;
     this.status = status; // HTTP status of a refusal
     this.retryAfter = retryAfter; // in ms, if the service sent one
+    this.gaveUp = false; // true if this is the last failure of a client whose patience was over: the stream may still run
   }
 }
 

@@ -119,6 +119,11 @@ export class WhenceError extends Error {
   readonly status: number | undefined;
   /** When to try again, in ms, if the service sent a time. */
   readonly retryAfter: number | undefined;
+  /**
+   * Whether this is the last failure of a client whose patience was over. The stream may still run,
+   * and resume() may find it.
+   */
+  readonly gaveUp: boolean;
 }
 
 export interface Message {
@@ -164,18 +169,24 @@ export interface Options {
   report?: boolean;
 }
 
+/**
+ * Is called after each failure, before the client waits for the next attempt. attempt is the number
+ * of that attempt: 2 after the first failure in a row.
+ */
+export type OnRetry = (attempt: number, failure: WhenceError) => void;
+
 export class Whence {
   constructor(options?: Options);
   /**
    * Makes a stream, and returns its first reader. Throws a WhenceError if the service refuses. The
-   * signal also applies to the reader.
+   * signal and onRetry also apply to the reader.
    */
-  stream(request: Request, options?: { signal?: AbortSignal; idempotencyKey?: string }): Promise<Stream>;
+  stream(request: Request, options?: { signal?: AbortSignal; idempotencyKey?: string; onRetry?: OnRetry }): Promise<Stream>;
   /**
    * Returns another reader, from the event after lastEventId on, or from the first event. It sends
    * nothing until it is read.
    */
-  resume(id: string, options?: { lastEventId?: string; token?: string; signal?: AbortSignal }): Stream;
+  resume(id: string, options?: { lastEventId?: string; token?: string; signal?: AbortSignal; onRetry?: OnRetry }): Stream;
 }
 
 /**

@@ -14,13 +14,16 @@ export class Patience {
   #total;
   #since; // time of the first of the consecutive failures
   #failures = 0; // consecutive
+  #onRetry;
 
   // The delay after the first failure, in ms: the service sets it with `retry:`.
   retry = 1000;
 
-  // total is how long, in ms, to retry after the first of consecutive failures.
-  constructor(total) {
+  // total is how long, in ms, to retry after the first of consecutive failures. onRetry, if any, is
+  // called before each wait.
+  constructor(total, onRetry) {
     this.#total = total;
+    this.#onRetry = onRetry;
   }
 
   // calm resets the count of consecutive failures.
@@ -43,9 +46,11 @@ export class Patience {
     const grown = Math.max(least, Math.min(least * 2 ** this.#failures++, longest));
     const delay = Math.max(grown, broken.refusal?.retryAfter ?? 0) * (1 + Math.random() / 2);
     if (now + delay - this.#since > this.#total) {
-      if (broken.refusal) throw broken.refusal;
-      throw new WhenceError(lost(`${broken.message}; ${this.#failures} attempts in ${Math.round(now - this.#since)} ms`), { cause: broken.cause });
+      const failure = broken.refusal ?? new WhenceError(lost(`${broken.message}; ${this.#failures} attempts in ${Math.round(now - this.#since)} ms`), { cause: broken.cause });
+      failure.gaveUp = true;
+      throw failure;
     }
+    this.#onRetry?.(this.#failures + 1, broken.refusal ?? new WhenceError(lost(broken.message), { cause: broken.cause }));
     await sleep(Math.min(delay, maxTimer), signal);
   }
 }

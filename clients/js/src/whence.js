@@ -25,22 +25,22 @@ export class Whence {
 
   // stream makes a stream. If the answer is lost, the request is repeated under the same
   // idempotency key, so that it makes only one stream.
-  async stream({ leave, ...request }, { signal, idempotencyKey = unique() } = {}) {
+  async stream({ leave, ...request }, { signal, idempotencyKey = unique(), onRetry } = {}) {
     const headers = { 'Content-Type': 'application/json', 'Idempotency-Key': idempotencyKey };
     if (leave !== undefined) headers['X-Leave'] = leave;
     const body = JSON.stringify(request);
-    const made = await this.#ask('POST', '/v1/streams', { headers, body }, signal);
+    const made = await this.#ask('POST', '/v1/streams', { headers, body }, signal, onRetry);
     if (typeof made?.id !== 'string') throw new WhenceError(failed('internal', 'the answer has no stream id', ['api-service']));
-    return this.resume(made.id, { token: made.read_token, signal });
+    return this.resume(made.id, { token: made.read_token, signal, onRetry });
   }
 
   // resume returns a reader of an existing stream. It sends nothing until the stream is read.
-  resume(id, { lastEventId = '', token, signal } = {}) {
+  resume(id, { lastEventId = '', token, signal, onRetry } = {}) {
     const path = `/v1/streams/${encodeURIComponent(id)}`;
     const query = token ? `?token=${encodeURIComponent(token)}` : '';
     return new Stream({
       id, lastEventId, token, signal,
-      patience: () => new Patience(this.#patience),
+      patience: () => new Patience(this.#patience, onRetry),
       open: (exchange, cursor) => {
         const headers = { Accept: 'text/event-stream, application/json' };
         if (cursor !== '') headers['Last-Event-ID'] = cursor;
@@ -74,8 +74,8 @@ export class Whence {
   }
 
   // ask sends an idempotent request, with retries, until it is answered, and returns the body.
-  async #ask(method, path, init, signal) {
-    const patience = new Patience(this.#patience);
+  async #ask(method, path, init, signal, onRetry) {
+    const patience = new Patience(this.#patience, onRetry);
     for (;;) {
       const exchange = new Exchange(this.#silence, signal);
       try {

@@ -75,6 +75,15 @@ test('the backoff after a break begins at retry: and grows', bound, async (t) =>
   for (const [i, least] of [200, 400, 800].entries()) assert.ok(waits[i] >= least - 5, `${waits}`);
 });
 
+test('each retry is told, with its number and the failure', bound, async (t) => {
+  const service = await serve(t, refusal(503, 'unavailable', {}, { 'Retry-After': '0' }), json(201, made),
+    sendAndAbort(retry + delta(1, 'a')), abort, sendEvents(retry + delta(2, 'b')), sendEvents(error(3, 'peer_lost')));
+  const told = [];
+  const stream = await new Whence({ baseURL: service.baseURL }).stream(request, { onRetry: (attempt, { reason, status, gaveUp }) => told.push([attempt, reason, status, gaveUp]) });
+  await assert.rejects(stream.text(), { reason: 'peer_lost', gaveUp: false }); // the ending of the stream itself
+  assert.deepEqual(told, [[2, 'unavailable', 503, false], [2, 'peer_lost', undefined, false], [3, 'peer_lost', undefined, false], [2, 'peer_lost', undefined, false]]);
+});
+
 test('a body that ends normally without an ending counts as a break', bound, async (t) => {
   const service = await serve(t, sendEvents(retry + delta(1, 'a')), sendEvents(retry + end(2)));
   assert.equal(await new Whence({ baseURL: service.baseURL }).resume('x').text(), 'a');
@@ -93,7 +102,7 @@ test('when patience is over, the ending is typed', bound, async (t) => {
   await assert.rejects(all(stream), (err) => err instanceof WhenceError && err.reason === 'peer_lost' && err.ending === stream.ending);
   assert.ok(performance.now() - begun < 10_000); // the default patience is a minute
   assert.equal(stream.ending.origin, 'api-service');
-  await assert.rejects(stream.text(), { ending: stream.ending }); // the same ending again
+  await assert.rejects(stream.text(), { ending: stream.ending, gaveUp: true }); // the same ending again
 });
 
 test('a failure is thrown when it is read, with reason, path and text', bound, async (t) => {
