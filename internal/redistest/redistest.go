@@ -3,11 +3,15 @@ package redistest
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 
+	"github.com/whence-dev/whence/internal/loopback"
 	"github.com/whence-dev/whence/internal/polltest"
 )
 
@@ -27,12 +31,11 @@ func New(t testing.TB) *Server {
 		}
 		t.Skip("redis-server is not installed")
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := loopback.FreeAddr()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{Addr: ln.Addr().String()}
-	_ = ln.Close()
+	s := &Server{Addr: addr}
 	s.Start(t)
 	t.Cleanup(func() { s.Kill(t) })
 	return s
@@ -46,13 +49,21 @@ func (s *Server) Start(t testing.TB) {
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	polltest.Eventually(t, "redis-server listens", func() bool {
-		conn, err := net.Dial("tcp", s.Addr)
-		if err == nil {
-			_ = conn.Close()
-		}
-		return err == nil
-	})
+	polltest.Eventually(t, "redis-server listens", s.listens)
+}
+
+// listens reports whether this server has its port, and no server of another test that has taken it.
+func (s *Server) listens() bool {
+	conn, err := net.Dial("tcp", s.Addr)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "INFO server\r\nQUIT\r\n"); err != nil {
+		return false
+	}
+	answer, _ := io.ReadAll(io.LimitReader(conn, 1<<16)) // a server that ends early does not listen
+	return strings.Contains(string(answer), fmt.Sprintf("process_id:%d\r\n", s.cmd.Process.Pid))
 }
 
 // Kill ends the server, which loses all data.
