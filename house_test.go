@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -104,12 +106,52 @@ func TestTheHouse(t *testing.T) {
 	}
 	slices.Sort(single)
 	slices.Sort(excepted)
+	pages, words := countPages(t)
 	fmt.Printf("packages in production: %d\n", len(found))
 	fmt.Printf("packages with one importer: %d; machines with stories and fuzzed readers apart: %d\n", len(single), len(excepted))
 	fmt.Printf("lines of code without tests and generated code: %d in directories of %s, %d in others (a package that moved counts as new)\n", then, measuredAt, since)
+	fmt.Printf("documentation: %d words on %d pages, without decisions, faults of libraries, Chinese, and tables that a test or a script makes\n", words, pages)
 	fmt.Printf("decisions: %d, of which %d are amended or superseded\n", decisions, amended)
 	fmt.Printf("\nwith one importer:\n  %s\n\napart:\n  %s\n", strings.Join(single, "\n  "), strings.Join(excepted, "\n  "))
 }
+
+// madeTable matches a table that a test or a script makes, and its marks.
+var madeTable = regexp.MustCompile(`(?ms)^<!-- .*?^<!-- end`)
+
+// countPages counts the English pages that a user reads, and the words of them that have a letter.
+func countPages(t *testing.T) (pages, words int) {
+	t.Helper()
+	all := []string{"README.md"}
+	err := filepath.WalkDir("docs", func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && slices.Contains([]string{"adr", "upstream", "zh"}, entry.Name()):
+			return fs.SkipDir
+		case filepath.Ext(path) == ".md" && path != reference:
+			all = append(all, path)
+		}
+		return nil
+	})
+	for _, page := range all {
+		text, e := os.ReadFile(page)
+		err = errors.Join(err, e)
+		for line := range strings.Lines(madeTable.ReplaceAllStringFunc(string(text), withoutRows)) {
+			words += len(withLetter.FindAllString(line, -1))
+		}
+	}
+	if err != nil || len(all) < 50 {
+		t.Fatalf("%d pages: %v", len(all), err)
+	}
+	return len(all), words
+}
+
+var (
+	withLetter = regexp.MustCompile(`\S*[A-Za-z]\S*`)
+	tableRows  = regexp.MustCompile(`(?m)^\|.*$`)
+)
+
+func withoutRows(part string) string { return tableRows.ReplaceAllString(part, "") }
 
 // decisionsAmended counts the decisions, and those that another one has changed.
 func decisionsAmended(t *testing.T) (all, amended int) {
