@@ -11,12 +11,7 @@ import (
 	"github.com/whence-dev/whence/api-service/edge"
 	chat "github.com/whence-dev/whence/chat-service/command"
 	"github.com/whence-dev/whence/chat-service/server"
-	"github.com/whence-dev/whence/command/bench"
-	"github.com/whence-dev/whence/command/keys"
-	"github.com/whence-dev/whence/command/models"
-	"github.com/whence-dev/whence/command/run"
-	"github.com/whence-dev/whence/command/streams"
-	watch "github.com/whence-dev/whence/command/top"
+	"github.com/whence-dev/whence/command"
 	"github.com/whence-dev/whence/gateway"
 	gatewaycommand "github.com/whence-dev/whence/gateway/command"
 	"github.com/whence-dev/whence/internal/cli"
@@ -57,8 +52,8 @@ func commands() *cobra.Command {
 		}
 	}
 	add(groupServices, serviceCommands()...)
-	add(groupUse, run.New(), streams.Stop(), bench.New())
-	add(groupOperate, streams.Doctor(), watch.New(), streams.List(), streams.Why(), models.New(), keys.New())
+	add(groupUse, command.Run(), command.Stop(), command.Bench())
+	add(groupOperate, command.Doctor(), command.Top(), command.Streams(), command.Why(), command.Models(), command.Keys())
 	add(groupMore, versionCommand())
 	root.SetCompletionCommandGroupID(groupMore)
 	return root
