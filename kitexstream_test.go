@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
-	"github.com/whence-dev/whence/pkg/rpc/ttrpc/ttcause"
+	"github.com/whence-dev/whence/pkg/rpc/ttrpc"
 	"github.com/whence-dev/whence/pkg/streamerr"
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
@@ -135,7 +135,7 @@ func TestKitexstreamAgreesWithWhence(t *testing.T) {
 		}
 		sent := &streamerr.Error{Reason: reason, Path: path, Message: "the feed [1] is full"}
 		askStatus(t, ask, sent.GRPCStatus())
-		askCause(ask, ttcause.Error(sent, sent).Error())
+		askCause(ask, ttrpc.CauseError(sent, sent).Error())
 	}
 	for code := range codes.Code(17) {
 		if code != codes.OK && code != codes.DeadlineExceeded { // this hop's own timer, unless it came in a trailer
@@ -170,7 +170,7 @@ func askStatus(t *testing.T, ask func(question, answer string), st *status.Statu
 
 func askCause(ask func(question, answer string), cause string) {
 	text := "[ttstream error, code=12011] [server-side stream] [canceled path: mid] " + cause
-	e := ttcause.Canceled(exception(text))
+	e := ttrpc.Canceled(exception(text))
 	ask("cause "+text, endingText(e, e.Text()))
 }
 

@@ -21,7 +21,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
-	"github.com/whence-dev/whence/pkg/rpc/kitexrpc/kitexerr"
 	"github.com/whence-dev/whence/pkg/rpc/ttrpc"
 	"github.com/whence-dev/whence/pkg/rpc/unarycall"
 )
@@ -137,7 +136,7 @@ func (s *clientStream) RecvMsg(m any) error {
 // ended reports whether the stream is over after an error of RecvMsg: a message that cannot be decoded
 // does not end it.
 func (s *clientStream) ended(err error) bool {
-	return errors.Is(err, io.EOF) || s.ctx.Err() != nil || kitexerr.HasStatus(err)
+	return errors.Is(err, io.EOF) || s.ctx.Err() != nil || hasStatus(err)
 }
 
 // Header implements grpc.ClientStream.

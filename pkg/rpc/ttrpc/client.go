@@ -194,7 +194,7 @@ func (c *ClientConn) NewStream(ctx context.Context, _ *grpc.StreamDesc, method s
 	st, err := opener.StreamX(ctx, name)
 	if err != nil {
 		defer cancel(nil)
-		if canceled(err) == nil && ctx.Err() == nil { // Kitex does not say that it could not connect
+		if Canceled(err) == nil && ctx.Err() == nil { // Kitex does not say that it could not connect
 			return nil, status.Error(codes.Unavailable, err.Error())
 		}
 		return nil, fromKitex(err)

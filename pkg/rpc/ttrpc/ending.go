@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/whence-dev/whence/pkg/rpc/ttrpc/ttcause"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -78,21 +77,6 @@ func toStatus(err error) *status.Status {
 	return status.FromContextError(err)
 }
 
-// refusedFrame is the prefix of the error for a frame that is refused.
-const refusedFrame = ttcause.RefusedFrame
-
-// canceled returns why a caller ended a stream.
-var canceled = ttcause.Canceled
-
-// WithCause returns ctx for a call of any Kitex client over TTHeader Streaming, so that the callee
-// receives the cause of a cancel. Kitex sends the text of ctx.Err and never calls context.Cause, so
-// without WithCause the cause of WithCancelCause is lost. A cause that is a *streamerr.Error keeps
-// its reason and its path; any other cause becomes a USER_STOP.
-//
-// A program without this package can return a text such as "OPERATOR_STOP: the page was closed
-// [pager > shop]" from the Err of its context.
-func WithCause(ctx context.Context) context.Context { return ttcause.With(ctx) }
-
 // fromTrailer returns the status in the trailers of a stream, or nil if they have none.
 func fromTrailer(md metadata.MD) *status.Status {
 	values := md.Get(statusTrailer)
@@ -115,7 +99,7 @@ func fromKitex(err error) error {
 	if _, ok := status.FromError(err); ok {
 		return err
 	}
-	switch e := canceled(err); {
+	switch e := Canceled(err); {
 	case errors.Is(err, kerrors.ErrGetConnection), errors.Is(err, kerrors.ErrRemoteOrNetwork), errors.Is(err, kerrors.ErrNoMoreInstance),
 		errors.Is(err, kerrors.ErrServiceDiscovery), errors.Is(err, kerrors.ErrLoadbalance), e != nil && e.Reason == streamerr.PeerLost:
 		return status.Error(codes.Unavailable, err.Error())

@@ -119,7 +119,7 @@ type callAddr struct {
 var _ connloss.Explainer = callAddr{}
 
 // Why implements connloss.Explainer.
-func (a callAddr) Why() *streamerr.Error { return canceled(a.call.Err()) }
+func (a callAddr) Why() *streamerr.Error { return Canceled(a.call.Err()) }
 
 // Lost implements connloss.Addr.
 func (a callAddr) Lost() bool {

@@ -1,4 +1,4 @@
-package ttcause_test
+package ttrpc_test
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/whence-dev/whence/pkg/rpc/ttrpc/ttcause"
+	"github.com/whence-dev/whence/pkg/rpc/ttrpc"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -44,16 +44,16 @@ func TestCodesOfCancels(t *testing.T) {
 		{exception{12006, "", "transport is closing"}, streamerr.PeerLost, ""},
 		{exception{12013, "", "canceled by connection closed"}, streamerr.PeerLost, ""},
 		{exception{12013, "", "connection write timeout"}, streamerr.SlowReader, ""},
-		{exception{12013, "", ttcause.RefusedFrame + "too large"}, streamerr.Invalid, ""},
+		{exception{12013, "", "ttrpc: " + "too large"}, streamerr.Invalid, ""},
 		{exception{12014, "", "stream Recv timeout"}, streamerr.Deadline, ""},
 		{exception{12015, "shop", "stream timeout"}, streamerr.Deadline, "shop"},
 		{exception{12099, "shop", "new"}, streamerr.PeerReset, "shop"},
 	} {
-		if e := ttcause.Canceled(fmt.Errorf("wrapped: %w", test.exception)); e == nil || e.Reason != test.reason || e.Path.String() != test.path {
+		if e := ttrpc.Canceled(fmt.Errorf("wrapped: %w", test.exception)); e == nil || e.Reason != test.reason || e.Path.String() != test.path {
 			t.Errorf("%v: %v, not %s [%s]", test.exception, e, test.reason, test.path)
 		}
 	}
-	if e := ttcause.Canceled(context.Canceled); e != nil {
+	if e := ttrpc.Canceled(context.Canceled); e != nil {
 		t.Errorf("an error without a code is %v", e)
 	}
 }
@@ -61,11 +61,11 @@ func TestCodesOfCancels(t *testing.T) {
 // TestCauseSurvivesAsText: Canceled parses the text of Error.
 func TestCauseSurvivesAsText(t *testing.T) {
 	sent := &streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath("user", "shop"), Message: "the tab [1] was closed"}
-	err := ttcause.Error(sent, sent)
+	err := ttrpc.CauseError(sent, sent)
 	if !errors.Is(err, context.Canceled) || !errors.Is(err, streamerr.ClientGone) {
 		t.Errorf("%v does not wrap the cause and context.Canceled", err)
 	}
-	got := ttcause.Canceled(exception{12011, "exchange", err.Error()})
+	got := ttrpc.Canceled(exception{12011, "exchange", err.Error()})
 	if got.Reason != sent.Reason || got.Message != sent.Message || got.Path.String() != "user > shop > exchange" {
 		t.Errorf("%v became %v", sent, got)
 	}
@@ -73,7 +73,7 @@ func TestCauseSurvivesAsText(t *testing.T) {
 
 func TestAContextWithACause(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
-	with := ttcause.With(ctx)
+	with := ttrpc.WithCause(ctx)
 	if with.Err() != nil {
 		t.Error(with.Err())
 	}
@@ -83,7 +83,7 @@ func TestAContextWithACause(t *testing.T) {
 	}
 	bare, stop := context.WithCancel(t.Context())
 	stop()
-	if err := ttcause.With(bare).Err(); err != context.Canceled { // Kitex compares with ==
+	if err := ttrpc.WithCause(bare).Err(); err != context.Canceled { // Kitex compares with ==
 		t.Error(err)
 	}
 }

@@ -1,6 +1,4 @@
-// Package ttcause carries the cause of a cancel over TTHeader Streaming, whose resets have room for
-// a text and a path of service names. contrib/kitexstream sends and reads the same text.
-package ttcause
+package ttrpc
 
 import (
 	"context"
@@ -33,12 +31,14 @@ const (
 	streamTimeout  = 12015
 )
 
-// RefusedFrame is the prefix of the error for a frame that is refused.
-const RefusedFrame = "ttrpc: "
+// refusedFrame is the prefix of the error for a frame that is refused.
+const refusedFrame = "ttrpc: "
 
-// Canceled returns why a caller ended a stream, from the error of the stream's context. It returns
-// nil if err is not an error of Kitex. The path is the caller's ttscp, origin first; it is nil if
-// the error has none, for example because the connection broke.
+// Canceled returns why a caller ended a stream, from the error of the stream's context: resets of
+// TTHeader Streaming have room for a text and a path of service names, and contrib/kitexstream
+// sends and reads the same text. It returns nil if err is not an error of Kitex. The path is the
+// caller's ttscp, origin first; it is nil if the error has none, for example because the connection
+// broke.
 func Canceled(err error) *streamerr.Error {
 	ex, ok := errors.AsType[codedError](err)
 	if !ok {
@@ -62,7 +62,7 @@ func Canceled(err error) *streamerr.Error {
 		e.Reason, e.Message = streamerr.Deadline, "the caller's time for the stream has passed: "+text
 	case connClosed, transportEnded, illegalFrame:
 		e.Reason, e.Message = streamerr.PeerLost, "the caller's connection broke"
-		_, frame, refused := strings.Cut(text, RefusedFrame) // Kitex hides the error values
+		_, frame, refused := strings.Cut(text, refusedFrame) // Kitex hides the error values
 		switch {
 		case refused:
 			e.Reason, e.Message = streamerr.Invalid, "a message of the caller could not be read: "+frame
@@ -100,8 +100,14 @@ func said(e *streamerr.Error, text string) {
 	e.Path = streamerr.NewPath(hops...)
 }
 
-// With returns ctx for a call: when ctx is canceled with a cause, Kitex sends the cause.
-func With(ctx context.Context) context.Context { return causeContext{ctx} }
+// WithCause returns ctx for a call of any Kitex client over TTHeader Streaming, so that the callee
+// receives the cause of a cancel. Kitex sends the text of ctx.Err and never calls context.Cause, so
+// without WithCause the cause of WithCancelCause is lost. A cause that is a *streamerr.Error keeps
+// its reason and its path; any other cause becomes a USER_STOP.
+//
+// A program without this package can return a text such as "OPERATOR_STOP: the page was closed
+// [pager > shop]" from the Err of its context.
+func WithCause(ctx context.Context) context.Context { return causeContext{ctx} }
 
 type causeContext struct{ context.Context } //nolint:containedctx // a context that wraps a context
 
@@ -115,13 +121,13 @@ func (c causeContext) Err() error {
 	if !ok {
 		e = &streamerr.Error{Reason: streamerr.UserStop, Cause: cause}
 	}
-	return Error(e, cause)
+	return CauseError(e, cause)
 }
 
-// Error returns a cause as the error of a context. Kitex sends its text with the reset, and
+// CauseError returns a cause as the error of a context. Kitex sends its text with the reset, and
 // Canceled parses that text on the other side. Kitex adds the name of the client's service to the
 // path.
-func Error(e *streamerr.Error, cause error) error {
+func CauseError(e *streamerr.Error, cause error) error {
 	text := strings.ToUpper(e.Reason.String()) + ": " + e.Text()
 	if len(e.Path) > 0 {
 		text += " [" + e.Path.String() + "]"
