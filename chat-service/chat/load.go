@@ -2,12 +2,15 @@ package chat
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 
 	"github.com/whence-dev/whence/chat-service/prompt"
 	"github.com/whence-dev/whence/internal/modelfile"
+	"github.com/whence-dev/whence/pkg/streamerr"
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
@@ -24,8 +27,9 @@ type textConfig struct {
 	ContextLength int `json:"max_position_embeddings"`
 }
 
-// Load reads a model from a Hugging Face directory: config.json, the tokenizer and
-// tokenizer_config.json. ContextLength is 0 if config.json names none: some architectures have no limit.
+// Load reads a model from a Hugging Face directory: config.json, the tokenizer and, if present,
+// tokenizer_config.json. ContextLength is 0 if config.json names none: some architectures have no limit. A
+// model without a chat template answers everything but chats.
 func Load(fsys fs.FS, name, ownedBy string) (*Model, error) {
 	var config struct {
 		textConfig
@@ -55,14 +59,23 @@ func Load(fsys fs.FS, name, ownedBy string) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
+	m := &Model{Name: name, OwnedBy: ownedBy, ContextLength: context, Tokenizer: tok, Checksum: sum, ImageToken: cmp.Or(config.ID, config.Index)}
 	tmpl, err := prompt.Load(fsys)
-	if err != nil {
+	switch {
+	case errors.Is(err, prompt.ErrNoTemplate):
+		m.Render, m.Conversation = m.refuseChats, m.refuseChats
+		return m, nil
+	case err != nil:
 		return nil, fmt.Errorf("chat template: %w", err)
 	}
-	m := &Model{
-		Name: name, OwnedBy: ownedBy, ContextLength: context, Tokenizer: tok, Checksum: sum, Render: tmpl.Render,
-		Markup: markupOf(tmpl, tok), Conversation: tmpl.Conversation, Traits: tmpl.Traits(), PlacesImages: tmpl.ShowsImages(), ImageToken: cmp.Or(config.ID, config.Index),
-	}
+	m.HasTemplate, m.Render, m.Conversation = true, tmpl.Render, tmpl.Conversation
+	m.Markup, m.Traits, m.PlacesImages = markupOf(tmpl, tok), tmpl.Traits(), tmpl.ShowsImages()
 	tmpl.Model, tmpl.Around = name, func(tool string) (before, after string) { return m.Markup.aroundArguments(tool) }
 	return m, nil
+}
+
+// refuseChats is the Renderer of a model without a chat template.
+func (m *Model) refuseChats(context.Context, prompt.Input) (string, error) {
+	return "", streamerr.InvalidParam("messages", "%s has no chat template, so it answers completions of text (/v1/completions), and no chats; a template is in the model's directory, or named by the key template in the file of --models", m.Name).
+		WithCode(streamerr.CodeUnsupportedField)
 }

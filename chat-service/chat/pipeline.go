@@ -43,6 +43,7 @@ type Model struct {
 	ContextLength int // tokens of prompt and answer together
 	Tokenizer     *tokenizer.Tokenizer
 	Checksum      string // checksum of the tokenizer, from tokenizer.Checksum
+	HasTemplate   bool   // there is a chat template; without one, Render refuses every conversation
 	Render        prompt.Renderer
 	Traits        prompt.Traits // of the chat template
 	PlacesImages  bool          // prompts can have images

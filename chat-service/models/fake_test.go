@@ -39,8 +39,20 @@ type worker struct {
 	addr string
 	live atomic.Int32
 
+	embedded atomic.Pointer[workerv1.EmbedRequest] // the last one
+
 	mu    sync.Mutex // guards the following fields
 	asked []*workerv1.TokenRequest
+}
+
+// Embed answers with a vector for each text.
+func (w *worker) Embed(_ context.Context, req *workerv1.EmbedRequest) (*workerv1.EmbedResponse, error) {
+	w.embedded.Store(req)
+	out := &workerv1.EmbedResponse{End: &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{w.hop.Name}}}
+	for range req.GetInputs() {
+		out.Embeddings = append(out.Embeddings, &llmv1.Embedding{Values: []float32{1}})
+	}
+	return out, nil
 }
 
 func (w *worker) Info(context.Context, *workerv1.InfoRequest) (*llmv1.WorkerInfo, error) {

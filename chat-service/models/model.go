@@ -22,6 +22,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/route/policy"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/internal/hub"
 	"github.com/whence-dev/whence/internal/modelfile"
 	"github.com/whence-dev/whence/internal/textonly"
 	"github.com/whence-dev/whence/pkg/discover"
@@ -71,6 +72,9 @@ func (r *Registry) prepare(c Card) (*model, error) {
 	loaded, err := r.load(c, dir, owner)
 	if err != nil {
 		return nil, err
+	}
+	if !loaded.HasTemplate && !loaded.TextOnly {
+		log.Warn("the model has no chat template, so chats are refused; completions, vectors and scores need none", "model", loaded.Name)
 	}
 	times := c.settle()
 	pool := route.New(route.Options{
@@ -179,7 +183,7 @@ func (m *model) follow(source *discover.Source) {
 func (m *model) found(all []discover.Target) {
 	var addrs []string
 	for _, t := range all {
-		if t.Model == "" || t.Model == m.model.Name { // several models may share a prefix
+		if t.Model == "" || hub.Alike(t.Model, m.model.Name) { // several models may share a prefix
 			addrs = append(addrs, t.Addr)
 		}
 	}
@@ -214,7 +218,7 @@ func (m *model) describe(aliases []string) *chatv1.Model {
 		Problem: m.pool.Problem(),
 	}
 	generates := healthy == 0 // unknown
-	if !m.model.TextOnly {
+	if m.model.HasTemplate {
 		described.Template = m.model.Template()
 	}
 	if described.GetContextLength() == textonly.NoLimit {
@@ -241,7 +245,7 @@ func (m *model) describe(aliases []string) *chatv1.Model {
 // sides.
 func fits(m *chat.Model, info *llmv1.WorkerInfo) error {
 	switch {
-	case info.GetModel() != m.Name:
+	case info.GetModel() != m.Name && !slices.Contains(info.GetAliases(), m.Name):
 		return fmt.Errorf("%s serves the model %q, not %q", info.GetInstance(), info.GetModel(), m.Name)
 	case m.TextOnly && info.GetModelChecksum() != textonly.Checksum:
 		return fmt.Errorf("%s has the files of its model, or takes token ids, and this service has no files (--model %s): give both the model's files, or neither", info.GetInstance(), textonly.Model)

@@ -109,6 +109,22 @@ func TestWorkersWithAnotherTokenizerAreRefused(t *testing.T) {
 	}
 }
 
+// TestWorkerIsFoundByAnAlias: a worker in front of a server has the server's name, acme/m, and a card that names
+// the files of acme/m has the last part.
+func TestWorkerIsFoundByAnAlias(t *testing.T) {
+	w := work(t, "w/a", "acme/m", func(i *llmv1.WorkerInfo) { i.Aliases = []string{"m"} })
+	r, _ := open(t)
+	c := card("m", w)
+	c.Aliases = []string{"acme/m"}
+	set(t, r, c)
+	healthy(t, r, 1)
+	for _, name := range []string{"m", "acme/m"} {
+		if n, err := ask(t, r, name, 3, nil); err != nil || n != 3 || w.last().GetModel() != "m" {
+			t.Errorf("%s: %d tokens, %v, of %q", name, n, err, w.last().GetModel())
+		}
+	}
+}
+
 func TestInvalidCardsChangeNothing(t *testing.T) {
 	a := work(t, "w/a", "a", nil)
 	r, _ := open(t)
@@ -241,6 +257,45 @@ func TestCardsChangeTheRequestsToWorkers(t *testing.T) {
 	}
 	if want := 64 - len(w.last().GetPrompt()); got != want {
 		t.Errorf("%d tokens, and the context leaves %d", got, want)
+	}
+}
+
+// TestModelWithoutTemplateServesAllButChats: base models have none, and neither have those that embed.
+func TestModelWithoutTemplateServesAllButChats(t *testing.T) {
+	w := work(t, "w/a", "m", func(i *llmv1.WorkerInfo) { i.Embeds = true })
+	dir := directory(t)
+	if err := os.Remove(filepath.Join(dir, "tokenizer_config.json")); err != nil {
+		t.Fatal(err)
+	}
+	r, j := open(t)
+	c := card("m", w)
+	c.Directory = dir
+	set(t, r, c)
+	healthy(t, r, 1)
+	if _, err := ask(t, r, "m", 3, nil); streamerr.As(err).Reason != streamerr.Invalid || streamerr.As(err).Param != "messages" || !strings.Contains(err.Error(), "m has no chat template") {
+		t.Errorf("a chat: %v", err)
+	}
+	got := 0
+	req := &chatv1.ChatRequest{Model: "m", Prompts: []*chatv1.Prompt{{Content: &chatv1.Prompt_Text{Text: "hi"}}}, Sampling: &llmv1.Sampling{MaxTokens: new(uint32(3))}}
+	for out, err := range r.Generate(t.Context(), req) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got += int(out.GetDelta().GetTokens())
+	}
+	if got != 3 {
+		t.Errorf("a completion has %d tokens", got)
+	}
+	for _, err := range r.Embed(t.Context(), &chatv1.EmbeddingsRequest{Model: "m", Inputs: req.GetPrompts()}) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if asked := w.embedded.Load(); asked == nil || len(asked.GetInputs()) != 1 || len(asked.GetInputs()[0].GetIds()) == 0 || len(asked.GetTexts()) > 0 {
+		t.Errorf("the worker embeds %v", asked)
+	}
+	if r.Models()[0].GetTemplate() != nil || j.Count("has no chat template") != 1 {
+		t.Error(r.Models(), j)
 	}
 }
 

@@ -17,13 +17,17 @@ const (
 	templateFile = "chat_template.jinja"
 )
 
-// ErrNoTemplate is the error of Load for a model without a chat template, such as a base model.
+// ErrNoTemplate is the error of Load for a model without a chat template, such as a base model, or one that
+// embeds.
 var ErrNoTemplate = errors.New("model has no chat template")
 
 // Load compiles the chat template of the Hugging Face model directory fsys. If there are several
-// templates, it takes the one named "default".
+// templates, it takes the one named "default". A model need not have tokenizer_config.json.
 func Load(fsys fs.FS) (*Template, error) {
 	text, err := modelfile.Read(fsys, configFile, modelfile.MaxOther)
+	if errors.Is(err, fs.ErrNotExist) {
+		text, err = []byte("{}"), nil
+	}
 	if err != nil {
 		return nil, err
 	}

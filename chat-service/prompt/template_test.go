@@ -2,7 +2,6 @@ package prompt
 
 import (
 	"errors"
-	"io/fs"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -116,7 +115,7 @@ func TestLoadFindsTemplateAndTokens(t *testing.T) {
 }
 
 func TestLoadReturnsDescriptiveErrors(t *testing.T) {
-	if _, err := Load(fstest.MapFS{}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Load(fstest.MapFS{}); !errors.Is(err, ErrNoTemplate) {
 		t.Errorf("without files: %v", err)
 	}
 	for _, config := range []string{`{}`, `{"chat_template": null}`, `{"chat_template": " "}`, `{"chat_template": [{"name": "x", "template": "y"}]}`} {

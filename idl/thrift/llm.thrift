@@ -321,6 +321,9 @@ struct WorkerInfo {
   22: bool scores
   // Whether the model only pools: it embeds or scores, and Worker/Generate refuses every request.
   23: bool pools_only
+  // Further names of the model, under which requests may ask for it, too: those of its server, and the
+  // last part of an id on a hub.
+  24: list<string> aliases
 }
 
 // Capabilities describes what happens to a request and its answer between the worker and the model.

@@ -131,10 +131,29 @@ func ID(reference string) string {
 // name of its directory, or of its GGUF file without the extension.
 func Name(reference string) string {
 	if id := ID(reference); id != "" {
-		return id[strings.LastIndex(id, "/")+1:]
+		return lastPart(id)
 	}
 	return gguf.Name(reference)
 }
+
+// Aliases returns the names, beside name, under which others know the model at a reference or path: its id,
+// and the last part of an id. An empty name stands for Name.
+func Aliases(name, reference string) (all []string) {
+	name = cmp.Or(name, Name(reference))
+	for _, other := range []string{ID(reference), lastPart(name)} {
+		if other != "" && other != name {
+			all = append(all, other)
+		}
+	}
+	return all
+}
+
+// Alike reports whether two names may be those of one model: they are equal, or one is an id, and the other its last part.
+func Alike(a, b string) bool {
+	return a == b || a == lastPart(b) || b == lastPart(a)
+}
+
+func lastPart(id string) string { return id[strings.LastIndex(id, "/")+1:] }
 
 // A finder looks for the files of one model.
 type finder struct {

@@ -273,6 +273,26 @@ func TestNamesOfReferences(t *testing.T) {
 	}
 }
 
+func TestNamesOfOneModel(t *testing.T) {
+	const snapshot = "hub/models--a--b/snapshots/0123456789012345678901234567890123456789"
+	for _, test := range []struct {
+		name, reference string
+		want            []string
+	}{
+		{"", "a/b", []string{"a/b"}}, {"", snapshot, []string{"a/b"}}, {"a/b", snapshot, []string{"b"}}, {"a/b", "none", []string{"b"}},
+		{"c", "a/b", []string{"a/b"}}, {"b", "/models/b", nil}, {"", "", nil},
+	} {
+		if got := Aliases(test.name, test.reference); !slices.Equal(got, test.want) {
+			t.Errorf("%q, %q: %q", test.name, test.reference, got)
+		}
+	}
+	for pair, want := range map[[2]string]bool{{"a/b", "b"}: true, {"b", "a/b"}: true, {"b", "b"}: true, {"a/b", "c/b"}: false, {"a/b", "a"}: false, {"b", "c"}: false} {
+		if got := Alike(pair[0], pair[1]); got != want {
+			t.Errorf("%q: %v", pair, got)
+		}
+	}
+}
+
 func TestDirectoriesOfTheCache(t *testing.T) {
 	for want, env := range map[string]environment{
 		"/a":                        {"HF_HUB_CACHE": "/a", "HF_HOME": "/b", "XDG_CACHE_HOME": "/c", "HOME": "/d"},

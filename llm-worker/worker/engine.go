@@ -110,7 +110,7 @@ func (e *engine) named(c *Config, name, owner, sum string) *engine {
 	e.model = name
 	e.info = func() *llmv1.WorkerInfo {
 		i := info()
-		i.OwnedBy, i.ModelChecksum, i.KvEvents, i.Role = owner, sum, e.held != nil, roles[c.Role]
+		i.OwnedBy, i.ModelChecksum, i.KvEvents, i.Role, i.Aliases = owner, sum, e.held != nil, roles[c.Role], c.aliases
 		i.Server = strings.Trim(c.Server+"; "+i.Server, "; ")
 		return i
 	}

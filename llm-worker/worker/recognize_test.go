@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -12,6 +13,11 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/logtest"
 	"github.com/whence-dev/whence/internal/loopback"
 	"github.com/whence-dev/whence/internal/polltest"
@@ -86,6 +92,32 @@ func TestAConfigurationIsCompletedByItsServer(t *testing.T) {
 				t.Error(again, err)
 			}
 		})
+	}
+}
+
+// TestWorkerAnswersToBothNames: to the name of its server, acme/llama-9, and to the name that a chat-service with
+// --model acme/llama-9 has for it. A name of the operator is the only one.
+func TestWorkerAnswersToBothNames(t *testing.T) {
+	server := httptest.NewServer(lists(tinyModel(t)))
+	t.Cleanup(server.Close)
+	for name, aliases := range map[string][]string{"": {"llama-9"}, "m": nil} {
+		conn, _ := start(t, func(c *worker.Config) { c.Upstream.Upstream, c.ModelName = server.URL, name })
+		client := workerv1.NewWorkerClient(conn)
+		var info *llmv1.WorkerInfo
+		polltest.Eventually(t, "the worker describes its model", func() (ok bool) {
+			var err error
+			info, err = client.Info(t.Context(), &workerv1.InfoRequest{})
+			return err == nil
+		})
+		if info.GetModel() != cmp.Or(name, "acme/llama-9") || !slices.Equal(info.GetAliases(), aliases) {
+			t.Errorf("%q, aliases %q", info.GetModel(), info.GetAliases())
+		}
+		for _, asked := range []string{"acme/llama-9", "llama-9", "m", "other"} {
+			_, err := client.Embed(t.Context(), &workerv1.EmbedRequest{Model: asked})
+			if served := asked == info.GetModel() || slices.Contains(aliases, asked); (status.Code(err) == codes.NotFound) == served {
+				t.Errorf("%q is asked for %q: %v", info.GetModel(), asked, err)
+			}
+		}
 	}
 }
 

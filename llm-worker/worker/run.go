@@ -15,6 +15,7 @@ import (
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/flags"
+	"github.com/whence-dev/whence/internal/hub"
 	"github.com/whence-dev/whence/internal/process"
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
@@ -69,6 +70,8 @@ type Config struct {
 	Local         func(*inprocess.Conn) // is called with a connection for callers in this process, once they may call; nil for none
 	Grace         time.Duration
 	Stage         Stage // a middleware around the engine, for programs that embed this service; nil means none
+
+	aliases []string // further names of the model in requests; complete sets them
 }
 
 // A Stage is a middleware for every stream of the service.
@@ -182,10 +185,15 @@ func (c *Config) complete(ctx context.Context, addr net.Addr, log *slog.Logger) 
 	if c.Name == "" {
 		c.Name = process.InstanceName(serviceName, addr)
 	}
-	if _, err = c.Recognize(ctx, log, nil); err == nil {
+	named := c.ModelName != "" // by the operator
+	aliases, err := c.Recognize(ctx, log, nil)
+	if err == nil {
 		if c.Model, err = c.resolve(ctx, log); err != nil {
 			err = fmt.Errorf("--model: %w", err)
 		}
+	}
+	if !named {
+		c.aliases = append(aliases, hub.Aliases(c.ModelName, c.Model)...)
 	}
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // no failure

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"log/slog"
 	"net"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -132,9 +133,9 @@ func (s *Server) check(ctx context.Context, req *workerv1.TokenRequest) iter.Seq
 	return s.engine(ctx, req)
 }
 
-// serves returns an error if model is not the served one.
+// serves returns an error if model is not the served one, by any of its names.
 func serves(info *llmv1.WorkerInfo, model string) error {
-	if model == "" || info.GetModel() == "" || model == info.GetModel() {
+	if model == "" || info.GetModel() == "" || model == info.GetModel() || slices.Contains(info.GetAliases(), model) {
 		return nil
 	}
 	e := streamerr.New(streamerr.NotFound, "this worker serves %q, not %.128q", info.GetModel(), model).WithCode(streamerr.CodeModelNotFound)

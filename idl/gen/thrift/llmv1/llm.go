@@ -1088,6 +1088,7 @@ type WorkerInfo struct {
 	Server        string        `thrift:"server,21" frugal:"21,default,string" json:"server"`
 	Scores        bool          `thrift:"scores,22" frugal:"22,default,bool" json:"scores"`
 	PoolsOnly     bool          `thrift:"pools_only,23" frugal:"23,default,bool" json:"pools_only"`
+	Aliases       []string      `thrift:"aliases,24" frugal:"24,default,list<string>" json:"aliases"`
 }
 
 func NewWorkerInfo() *WorkerInfo {
@@ -1187,6 +1188,10 @@ func (p *WorkerInfo) GetPoolsOnly() (v bool) {
 	return p.PoolsOnly
 }
 
+func (p *WorkerInfo) GetAliases() (v []string) {
+	return p.Aliases
+}
+
 func (p *WorkerInfo) IsSetLoad() bool {
 	return p.Load != nil
 }
@@ -1223,6 +1228,7 @@ var fieldIDToName_WorkerInfo = map[int16]string{
 	21: "server",
 	22: "scores",
 	23: "pools_only",
+	24: "aliases",
 }
 
 type Capabilities struct {

@@ -1415,7 +1415,10 @@ type WorkerInfo struct {
 	// Whether Worker/Score works.
 	Scores bool `protobuf:"varint,22,opt,name=scores,proto3" json:"scores,omitempty"`
 	// Whether the model only pools: it embeds or scores, and Worker/Generate refuses every request.
-	PoolsOnly     bool `protobuf:"varint,23,opt,name=pools_only,json=poolsOnly,proto3" json:"pools_only,omitempty"`
+	PoolsOnly bool `protobuf:"varint,23,opt,name=pools_only,json=poolsOnly,proto3" json:"pools_only,omitempty"`
+	// Further names of the model, under which requests may ask for it, too: those of its server, and the
+	// last part of an id on a hub.
+	Aliases       []string `protobuf:"bytes,24,rep,name=aliases,proto3" json:"aliases,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1588,6 +1591,13 @@ func (x *WorkerInfo) GetPoolsOnly() bool {
 		return x.PoolsOnly
 	}
 	return false
+}
+
+func (x *WorkerInfo) GetAliases() []string {
+	if x != nil {
+		return x.Aliases
+	}
+	return nil
 }
 
 // Capabilities describes what happens to a request and its answer between the worker and the model.
@@ -1933,7 +1943,7 @@ const file_whence_llm_v1_llm_proto_rawDesc = "" +
 	"\n" +
 	"media_type\x18\x02 \x01(\tR\tmediaType\"#\n" +
 	"\tEmbedding\x12\x16\n" +
-	"\x06values\x18\x01 \x03(\x02R\x06values\"\xa1\x05\n" +
+	"\x06values\x18\x01 \x03(\x02R\x06values\"\xbb\x05\n" +
 	"\n" +
 	"WorkerInfo\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x14\n" +
@@ -1958,7 +1968,8 @@ const file_whence_llm_v1_llm_proto_rawDesc = "" +
 	"\x06server\x18\x15 \x01(\tR\x06server\x12\x16\n" +
 	"\x06scores\x18\x16 \x01(\bR\x06scores\x12\x1d\n" +
 	"\n" +
-	"pools_only\x18\x17 \x01(\bR\tpoolsOnlyJ\x04\b\r\x10\x0eJ\x04\b\x0f\x10\x10J\x04\b\x10\x10\x11\"\xf2\x02\n" +
+	"pools_only\x18\x17 \x01(\bR\tpoolsOnly\x12\x18\n" +
+	"\aaliases\x18\x18 \x03(\tR\aaliasesJ\x04\b\r\x10\x0eJ\x04\b\x0f\x10\x10J\x04\b\x10\x10\x11\"\xf2\x02\n" +
 	"\fCapabilities\x12+\n" +
 	"\x06prompt\x18\x01 \x01(\x0e2\x13.whence.llm.v1.FormR\x06prompt\x12+\n" +
 	"\x06answer\x18\x02 \x01(\x0e2\x13.whence.llm.v1.FormR\x06answer\x12\x1a\n" +
