@@ -18,7 +18,7 @@ const llamaBinary = "WHENCE_LLAMA_SERVER"
 
 // inOneProcess is what llama.cpp has in the rows about the processes of other servers.
 var inOneProcess = map[*claim]string{
-	killedCore: "one process", frozenCore: "one process", lostRunner: "one process", ownVectors: "not offered",
+	killedCore: "one process", frozenCore: "one process", lostRunner: "one process", ownVectors: "not offered", ownScores: "not offered",
 }
 
 var llamaNative = &column{
@@ -51,6 +51,7 @@ var llamaOverOpenAI = &column{
 	sittings: []sitting{
 		{name: "one server", short: true, claims: []*claim{recognised, greedyAnswers, sampled, likelyTokens, guides, overflow, crowded, leaving, lostServer}},
 		{name: "embeddings", short: true, args: []string{"embeddings"}, claims: []*claim{ownVectors}},
+		{name: "scores", short: true, args: []string{"embeddings", "rank"}, claims: []*claim{ownScores}},
 	},
 }
 

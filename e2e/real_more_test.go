@@ -15,6 +15,7 @@ import (
 var (
 	guides     = &claim{"guides: a schema, any JSON, a choice, an expression, a required call, a named call", playGuides}
 	ownVectors = &claim{"vectors are the server's own", playVectors}
+	ownScores  = &claim{"scores of documents are the server's own", playScores}
 	crowded    = &claim{"50 requests at once are all answered", playCrowd}
 	lostServer = &claim{"kill -9 of the only server: the stream ends with `peer_lost`", func(t *testing.T, s *realServer) string {
 		all := append([]int{s.Pid()}, s.family()...) // looking for them takes longer than the answer of a fast server
@@ -171,6 +172,35 @@ func playVectors(t *testing.T, s *realServer) string {
 			if math.Abs(got[i]-want[i]) > 1e-5 {
 				t.Fatalf("%q: number %d is %v, and not %v", text, i, got[i], want[i])
 			}
+		}
+	}
+	return exact
+}
+
+// playScores compares the scores of a rerank. llama.cpp rates with the number that a model of any kind
+// computes first, so whence-tiny's scores say nothing, and are as exact as those of a reranker.
+func playScores(t *testing.T, s *realServer) string {
+	type result struct {
+		Index int
+		Score float64 `json:"relevance_score"`
+	}
+	read := func(body []byte) (all []result) {
+		var got struct{ Results []result }
+		if err := json.Unmarshal(body, &got); err != nil || len(got.Results) != 3 {
+			t.Fatalf("%.500s: %v", body, err)
+		}
+		return got.Results
+	}
+	body := ask{"model": model, "query": "Where does the fox sleep?", "documents": []string{"A harbor at night", "The fox sleeps in its den.", "Rain"}}
+	r := s.whence().postTo(t, "/v1/rerank", body)
+	own := replyTo(t)((&whence{http: http.DefaultClient}).do(t.Context(), http.MethodPost, "http://"+s.addr+"/v1/rerank", body))
+	if r.status != http.StatusOK || own.status != http.StatusOK {
+		t.Fatalf("%d %s; %d %s", r.status, r.body, own.status, own.body)
+	}
+	got, want := read(r.body), read(own.body)
+	for i := range want {
+		if got[i].Index != want[i].Index || math.Abs(got[i].Score-want[i].Score) > 1e-5 {
+			t.Errorf("%v, and not %v", got, want)
 		}
 	}
 	return exact

@@ -82,7 +82,7 @@ func columns() []*column {
 // claims are the rows of the table, in its order.
 func claims() []*claim {
 	return []*claim{
-		recognised, greedyAnswers, sampled, likelyTokens, guides, adapters, ownVectors, overflow, crowded, cached, loaded, leaving, left, sleeping,
+		recognised, greedyAnswers, sampled, likelyTokens, guides, adapters, ownVectors, ownScores, overflow, crowded, cached, loaded, leaving, left, sleeping,
 		killed, frozen, terminated, killedCore, frozenCore, takenOver, lostServer, lostRunner,
 	}
 }

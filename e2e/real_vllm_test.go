@@ -28,7 +28,7 @@ import (
 const vllmDir = "WHENCE_VLLM"
 
 var vllmOverHTTP = &column{
-	lacks: map[*claim]string{ownVectors: "a vLLM that generates has none", lostRunner: "the engine core is its own row"},
+	lacks: map[*claim]string{ownVectors: "a vLLM that generates has none", ownScores: "a vLLM that generates has none", lostRunner: "the engine core is its own row"},
 	file:  "vllm-http", server: "vLLM", api: "`--engine openai`", version: vllmVersion,
 	start: func(t *testing.T, args []string) *realServer { return startVLLM(t, false, args) },
 	sittings: []sitting{
@@ -42,7 +42,7 @@ var vllmOverHTTP = &column{
 }
 
 var vllmOverGRPC = &column{
-	lacks: map[*claim]string{ownVectors: "a vLLM that generates has none", adapters: "no field for them", sleeping: "cannot be put to sleep", lostRunner: "the engine core is its own row"},
+	lacks: map[*claim]string{ownVectors: "a vLLM that generates has none", ownScores: "no method for them", adapters: "no field for them", sleeping: "cannot be put to sleep", lostRunner: "the engine core is its own row"},
 	file:  "vllm-grpc", server: "vLLM", api: "`--engine vllm`", version: vllmVersion,
 	start: func(t *testing.T, args []string) *realServer { return startVLLM(t, true, append(args, "--grpc")) },
 	sittings: []sitting{

@@ -36,6 +36,20 @@ func newChatServer(t *testing.T) *chatServer {
 		fmt.Fprint(w, `{"object":"list","data":[{"id":"org/big","object":"model","owned_by":"somebody"}]}`)
 	})
 	mux.HandleFunc("POST /v1/chat/completions", s.answer)
+	mux.HandleFunc("POST /v1/embeddings", func(w http.ResponseWriter, r *http.Request) {
+		var asked struct{ Input []string }
+		_ = json.NewDecoder(r.Body).Decode(&asked)
+		fmt.Fprintf(w, `{"data":[{"index":0,"embedding":[3,%d]}],"usage":{"prompt_tokens":2}}`, len(asked.Input[0]))
+	})
+	mux.HandleFunc("POST /v1/rerank", func(w http.ResponseWriter, r *http.Request) {
+		var asked struct{ Documents []string }
+		_ = json.NewDecoder(r.Body).Decode(&asked)
+		results := make([]map[string]any, len(asked.Documents))
+		for i, d := range asked.Documents {
+			results[i] = map[string]any{"index": i, "relevance_score": len(d)}
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"results": results, "usage": map[string]any{"total_tokens": 9}})
+	})
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	s.url = server.URL
@@ -129,6 +143,17 @@ func TestTextOnlyAnswersEveryAPI(t *testing.T) {
 		t.Errorf("%v: %s", err, r.body)
 	}
 	if r := w.postTo(t, "/api/chat", ask{"model": model, "stream": false, "messages": messages["messages"]}); !strings.Contains(string(r.body), `"eval_count":21`) {
+		t.Errorf("%s", r.body)
+	}
+	if r := w.postTo(t, "/v1/embeddings", ask{"model": model, "input": "four"}); !strings.Contains(string(r.body), `"embedding":[0.6,0.8]`) {
+		t.Errorf("%s", r.body)
+	}
+	r = w.postTo(t, "/v1/rerank", ask{"model": model, "query": "q", "documents": []string{"a", "the longest", "long"}, "top_n": 2})
+	if id := r.header.Get(idName); !strings.Contains(string(r.body), `"usage":{"prompt_tokens":9,"total_tokens":9},"results":[{"index":1,"document":{"text":"the longest"},"relevance_score":11},{"index":2,`) ||
+		len(w.why(t, id).Hops) != 3 {
+		t.Errorf("%s: %+v", r.body, w.why(t, id))
+	}
+	if r := w.get(t, "/v1/models/"+model); !strings.Contains(string(r.body), `"embeddings":true,"scores":true`) {
 		t.Errorf("%s", r.body)
 	}
 	if r := w.post(t, greedy("too long")); r.status != http.StatusBadRequest || r.completion(t).Error.code() != "context_length_exceeded" {

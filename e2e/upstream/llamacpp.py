@@ -1,8 +1,9 @@
 """Serves a GGUF file with the llama.cpp of the package xllamacpp, until SIGTERM.
 
-    python llamacpp.py FILE CONTEXT [embeddings]
+    python llamacpp.py FILE CONTEXT [embeddings [rank]]
 
-It prints "listening on URL". Four requests share the context. With "embeddings" it computes vectors, too.
+It prints "listening on URL". Four requests share the context. With "embeddings" it computes vectors, too, and with
+"rank" it rates documents.
 """
 
 import os
@@ -21,7 +22,8 @@ params.n_parallel = 4
 params.endpoint_metrics = True
 if "embeddings" in sys.argv[3:]:
     params.embedding = True
-    params.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
+    pooling = xllamacpp.llama_pooling_type
+    params.pooling_type = pooling.LLAMA_POOLING_TYPE_RANK if "rank" in sys.argv[4:] else pooling.LLAMA_POOLING_TYPE_MEAN
 params.cpuparams.n_threads = 1
 params.cpuparams_batch.n_threads = 1
 server = xllamacpp.Server(params)
