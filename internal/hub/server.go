@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/whence-dev/whence/internal/gguf"
@@ -20,7 +21,7 @@ import (
 
 // A Server is a model server that describes its model over HTTP.
 type Server struct {
-	URL       string // without a path
+	URL       string // which may have a path, in front of those of the server
 	Key       string // sent as a bearer token; "" for none
 	Transport http.RoundTripper
 	Store     Store // where files are kept that are made from a description
@@ -126,9 +127,16 @@ func (s *Server) LlamaCPP(ctx context.Context) (path string, err error) {
 	if properties.Path == "" {
 		return "", errors.New("llama.cpp does not tell the path of its model: name it with --model")
 	}
-	path, err = filepath.Abs(properties.Path)
-	if err != nil {
-		return "", err
+	if path = properties.Path; !filepath.IsAbs(path) {
+		path = Beside(s.URL, path)
+	}
+	if path == "" { // the directory of the server is unknown, and may be that of this process
+		if path, err = filepath.Abs(properties.Path); err != nil {
+			return "", err
+		}
+		if !exists(path) {
+			return "", fmt.Errorf("llama.cpp names its model by the relative path %.256q, and there is no such file: name it with --model, or give llama-server its absolute path", properties.Path)
+		}
 	}
 	dir, err := gguf.DescriptionOf(path)
 	if err != nil {
@@ -152,6 +160,28 @@ func (s *Server) LlamaCPP(ctx context.Context) (path string, err error) {
 		files[templateFile] = []byte(properties.Template)
 	}
 	return s.Store.save(files)
+}
+
+// Beside returns the absolute path of a file or directory that the server at an address of this machine names by a
+// relative path: the path begins at the directory in which the server runs. It returns "" if that is unknown, or has no
+// such file.
+func Beside(address, path string) string {
+	dir := listenerDirectory(portOf(address))
+	if at := filepath.Join(dir, path); dir != "" && exists(at) {
+		return at
+	}
+	return ""
+}
+
+// portOf returns the port of a URL.
+func portOf(address string) int {
+	at, err := url.Parse(address)
+	if err != nil {
+		return 0
+	}
+	port := cmp.Or(at.Port(), map[string]string{"http": "80", "https": "443"}[at.Scheme])
+	n, _ := strconv.Atoi(port) // 0 for another scheme: nothing listens there
+	return n
 }
 
 // templateOf returns the chat template of a model's files, or "".

@@ -2,17 +2,22 @@ package hub
 
 import (
 	"archive/zip"
+	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -177,11 +182,74 @@ func TestLlamaCPPNamesItsFile(t *testing.T) {
 	for want, properties := range map[string]map[string]any{
 		"does not tell the path": {},
 		"no such file":           {"model_path": "/nowhere/x.gguf"},
+		"by the relative path":   {"model_path": "nowhere/x.gguf"},
 		"does not begin with":    {"model_path": "server_test.go"},
 	} {
 		if path, err := propertied(t, properties).LlamaCPP(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %s, %v", want, path, err)
 		}
+	}
+}
+
+// TestARelativePathBeginsWhereTheServerRuns: llama-server -m model.gguf names its file like that. A proxy in front of it may
+// have a path.
+func TestARelativePathBeginsWhereTheServerRuns(t *testing.T) {
+	const mark = "/under/a/path"
+	if os.Getenv("WHENCE_TEST_LISTENS") != "" { // the server, a process of its own
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Printf("http://%s%s\n", ln.Addr(), mark)
+		t.Fatal(http.Serve(ln, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { //nolint:gosec // a test
+			if r.URL.Path != mark+"/props" {
+				http.NotFound(w, r)
+				return
+			}
+			_ = json.NewEncoder(w).Encode(map[string]any{"model_path": "models/tiny.gguf"})
+		})))
+	}
+	if runtime.GOOS != "linux" {
+		t.Skip("the working directory of another process is known on Linux only")
+	}
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.ReadFile(tinyFile)
+	if err == nil {
+		err = os.Mkdir(filepath.Join(dir, "models"), 0o700)
+	}
+	want := filepath.Join(dir, "models", "tiny.gguf")
+	if err == nil {
+		err = os.WriteFile(want, file, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+	server.Dir, server.Env = dir, append(os.Environ(), "WHENCE_TEST_LISTENS=1")
+	out, err := server.StdoutPipe()
+	if err == nil {
+		err = server.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = server.Process.Kill()
+		_ = server.Wait()
+	}()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{URL: strings.TrimSpace(line), Store: Store{Dir: t.TempDir()}}
+	if path, err := s.LlamaCPP(t.Context()); path != want || err != nil {
+		t.Errorf("%s, %v", path, err)
+	}
+	if path := Beside(s.URL, "models/other.gguf"); path != "" {
+		t.Error(path)
 	}
 }
 

@@ -99,6 +99,9 @@ func (c *Config) sources(s *recognition.Server, log *slog.Logger) (all []source)
 		return []source{{"what the server tells about its model", func(ctx context.Context) (string, error) { return server.Ollama(ctx, s.Model) }}}
 	case s.Root == "":
 	case !filepath.IsAbs(s.Root):
+		if path := besideServer(s); path != "" { // the server has taken it for a path, too, although it may look like an id
+			return []source{{"the path that the server names", func(context.Context) (string, error) { return path, nil }}}
+		}
 		all = append(all, source{"the id that the server names", func(ctx context.Context) (string, error) {
 			log.Info("the model's configuration, tokenizer and template come from the cache or the hub of Hugging Face, by the id that the server names", "server", s.String(), "model", s.Root, "download", !c.NoDownload)
 			return c.fetch(ctx, s.Root, log)
@@ -114,6 +117,14 @@ func (c *Config) sources(s *recognition.Server, log *slog.Logger) (all []source)
 		all = append(all, source{"files that the server sends", func(ctx context.Context) (string, error) { return vllm.Files(ctx, s.Address, hub.Store{}) }})
 	}
 	return all
+}
+
+// besideServer returns the path of the model that a server on this machine names by a relative path, or "".
+func besideServer(s *recognition.Server) string {
+	if s.GRPC || !recognition.Local(s.Address) {
+		return ""
+	}
+	return hub.Beside(s.Address, s.Root)
 }
 
 // fetching is held while files are fetched: several workers of a process may need the same ones.

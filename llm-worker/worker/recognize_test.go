@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -118,6 +119,20 @@ func TestWorkerAnswersToBothNames(t *testing.T) {
 				t.Errorf("%q is asked for %q: %v", info.GetModel(), asked, err)
 			}
 		}
+	}
+}
+
+// TestAServerNamesItsFilesByARelativePath: vllm serve models/llama, whose path looks like the id of a model.
+func TestAServerNamesItsFilesByARelativePath(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the working directory of another process is known on Linux only")
+	}
+	t.Chdir(filepath.Dir(tinyModel(t)))
+	server := httptest.NewServer(lists("model"))
+	t.Cleanup(server.Close)
+	c := at(server.URL)
+	if _, err := c.Recognize(t.Context(), slog.New(slog.DiscardHandler), nil); err != nil || !filepath.IsAbs(c.Model) || filepath.Base(c.Model) != "model" {
+		t.Errorf("%s, %v", c.Model, err)
 	}
 }
 
