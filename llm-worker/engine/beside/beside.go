@@ -117,6 +117,8 @@ type Engine struct {
 	upstream atomic.Pointer[Upstream] // nil while the server cannot be used
 	problem  atomic.Pointer[string]   // why the server cannot be used; "" while it can
 	running  atomic.Int64
+	answers  atomic.Uint64              // messages that the server has sent, and changes of its Done; see lull
+	done     float64                    // ServerLoad.Done as last reported; owned by readLoads
 	slots    atomic.Int64               // ServerLoad.Slots as last reported; 0 if they never were
 	readLoad LoadReader                 // nil if the engine cannot ask for the server's load
 	reported atomic.Pointer[loadReport] // nil while the server's load is unknown
@@ -214,7 +216,7 @@ func (e *Engine) generate(ctx context.Context, req *workerv1.TokenRequest, yield
 	})
 	opened := make(chan error, 1)
 	go func() { opened <- call.Open(ctx) }()
-	r := run{call: call, opened: opened, record: record, begun: int(req.GetGenerated())}
+	r := run{call: call, opened: opened, record: record, answers: &e.answers, begun: int(req.GetGenerated())}
 	defer func() {
 		if undo() {
 			call.Stop()
@@ -230,6 +232,7 @@ func (e *Engine) generate(ctx context.Context, req *workerv1.TokenRequest, yield
 	if cause := stream.Cause(ctx); cause != nil {
 		return cause // the server's own error is a consequence of the stop
 	}
+	e.answers.Add(1)
 	e.suspect(err)
 	return err
 }
@@ -247,8 +250,10 @@ type run struct {
 	opened chan error // capacity 1: the result of Open
 	done   bool       // Open has returned
 	record *ledger.Record
-	begun  int  // tokens of the answer that another worker generated
-	scored bool // the log-probabilities of the prompt were passed on, if there are any
+	// answers counts the messages of the server, of all its calls.
+	answers *atomic.Uint64
+	begun   int  // tokens of the answer that another worker generated
+	scored  bool // the log-probabilities of the prompt were passed on, if there are any
 }
 
 // scores returns the log-probabilities of the prompt for the first item after Started.
@@ -295,6 +300,7 @@ func (r *run) pass(ctx context.Context, started *workerv1.GenerateResponse, yiel
 			r.record.Unreceived(len(ids)) // tokens that the server had sent before the stop
 			return cause
 		}
+		r.answers.Add(1)
 		if err != nil {
 			return err
 		}

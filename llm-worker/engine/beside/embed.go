@@ -85,11 +85,13 @@ func once[Req, Resp any](ctx context.Context, e *Engine, req Req, ask func(conte
 		<-stopped
 	}
 	if err == nil {
+		e.answers.Add(1)
 		return resp, nil
 	}
 	if cause := stream.Cause(ctx); cause != nil {
 		return none, cause // the server's own error is a consequence of the stop
 	}
+	e.answers.Add(1)
 	e.suspect(err)
 	return none, err
 }

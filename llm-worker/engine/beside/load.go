@@ -22,6 +22,8 @@ type ServerLoad struct {
 	KVUsed, KVTotal    uint64 // positions of KV cache, in tokens; 0 if the server does not report them
 	UnreadPromptTokens uint64 // of waiting requests
 	Asleep             bool   // it answers nothing until its operator wakes it
+	// Done is a number that grows while the server works for any client; 0 if it reports none.
+	Done float64
 }
 
 // A LoadReader asks the server for its load. A server that does not report it is used all the same.
@@ -59,6 +61,10 @@ func (e *Engine) updateLoad(ctx context.Context) {
 	if err != nil {
 		e.reported.Store(nil)
 		return
+	}
+	if load.Done != e.done {
+		e.done = load.Done
+		e.answers.Add(1)
 	}
 	if load.Slots > 0 {
 		e.slots.Store(int64(load.Slots)) // kept when a later report fails

@@ -172,8 +172,10 @@ func (t *Trials[Listing]) Look(ctx context.Context, listed *Listing, was *Upstre
 	switch {
 	case full && t.full != nil && (was == nil || !same):
 		return t.full, nil
-	case was != nil && (full || errors.Is(err, context.DeadlineExceeded)):
+	case was != nil && full:
 		return was, nil // too busy to be tried; keep the old description until the next probe
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, &lateTrial{err}
 	}
 	t.doubt = false
 	if err != nil {

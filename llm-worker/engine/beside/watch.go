@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -62,6 +63,7 @@ type watch struct {
 	engine *Engine
 	doubt  bool // the server may have been replaced
 	misses int  // late probes in a row
+	lull   lull
 	log    problem.Log
 	told   []string // notes about the server that the log has
 	// probed has capacity 1 and asks for the server's load. Watch closes it.
@@ -71,7 +73,7 @@ type watch struct {
 func (w *watch) once(ctx context.Context, changed func(healthy bool)) {
 	e := w.engine
 	was := e.upstream.Load()
-	up, err := e.look(ctx, was, w.doubt)
+	up, err := w.look(ctx, was)
 	if ctx.Err() != nil {
 		return
 	}
@@ -81,6 +83,7 @@ func (w *watch) once(ctx context.Context, changed func(healthy bool)) {
 		w.misses++
 	}
 	if was != nil && Late(err) && w.misses < maxMisses {
+		w.askLoad() // of a server that may be busy
 		return
 	}
 	e.problem.Store(new(problemOf(err)))
@@ -101,10 +104,59 @@ func (w *watch) once(ctx context.Context, changed func(healthy bool)) {
 	}
 	if up != nil {
 		w.tell(up.Notes)
-		select {
-		case w.probed <- struct{}{}:
-		default: // the last load report is still under way
+		w.askLoad()
+	}
+}
+
+// longLook is longer than a look takes that tries nothing.
+const longLook = 5 * time.Second
+
+// look calls the engine's Look, in doubt if the server has been silent. The error of a trial that was not answered is
+// late while the server may be busy.
+func (w *watch) look(ctx context.Context, was *Upstream) (*Upstream, error) {
+	e, begun := w.engine, time.Now()
+	silent := w.lull.update(e.answers.Load(), e.running.Load() > 0, begun)
+	doubt := w.doubt || silent >= suspectAfter
+	if was == nil && silent < maxSilence {
+		defer w.tellTrial()()
+	}
+	up, err := e.look(ctx, was, doubt)
+	if _, late := errors.AsType[*lateTrial](err); late {
+		if silent = w.lull.update(e.answers.Load(), true, begun); was == nil || silent >= maxSilence {
+			return nil, blocked(silent)
 		}
+		w.misses = 0
+		return nil, err
+	}
+	if err == nil && (was == nil || doubt) {
+		w.lull.since = time.Time{} // it has answered a trial
+	}
+	return up, err
+}
+
+// tellTrial makes the problem of a server that is tried say so, if its answer takes long. done ends that.
+func (w *watch) tellTrial() (done func()) {
+	const problem = "the server that generates is tried with a short request, and has not answered it yet: one that loads its model, or compiles, takes minutes for its first answer"
+	e, told := w.engine, make(chan struct{})
+	timer := time.AfterFunc(longLook, func() {
+		defer close(told)
+		e.problem.Store(new(problem))
+		if w.log.Due(problem) {
+			e.opts.Log.Info("upstream is being tried", "upstream", e.opts.Upstream, "problem", problem, "then", fmt.Sprintf("it is waited for up to %v while it answers probes", maxTryTimeout))
+		}
+	})
+	return func() {
+		if !timer.Stop() {
+			<-told
+		}
+	}
+}
+
+// askLoad asks for the server's load.
+func (w *watch) askLoad() {
+	select {
+	case w.probed <- struct{}{}:
+	default: // the last load report is still under way
 	}
 }
 

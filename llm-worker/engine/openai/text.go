@@ -161,8 +161,6 @@ func (e *Engine) plainTrial() *workerv1.TokenRequest {
 // tryText is try for a worker that is text only. A server that refuses stream_options is asked without
 // them.
 func (e *Engine) tryText(ctx context.Context, listed *upstream) (*upstream, error) {
-	ctx, cancel := context.WithTimeout(ctx, beside.TryTimeout)
-	defer cancel()
 	var first error
 	for _, noUsage := range []bool{false, true} {
 		as := *listed

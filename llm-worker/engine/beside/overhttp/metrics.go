@@ -18,15 +18,16 @@ import (
 // maxMetrics bounds a page of metrics, in bytes. vLLM's histograms take some hundred kilobytes.
 const maxMetrics = 4 << 20
 
-// LoadMetrics names the gauges of a server that make up its load. An empty name means that the server
+// LoadMetrics names the metrics of a server that make up its load. An empty name means that the server
 // has none.
 type LoadMetrics struct {
-	Running, Waiting string // requests
-	KVUsed, KVTotal  string // tokens
-	KVUsage          string // of the KV cache, from 0 to 1
-	CacheConfig      string // a gauge with the label kv_cache_size_tokens, or block_size and num_gpu_blocks
-	Sleep            string // a gauge whose sample with the label sleep_state="awake" is 0 while the server sleeps
-	Rank             string // the label that has the data-parallel rank
+	Running, Waiting string   // requests
+	KVUsed, KVTotal  string   // tokens
+	KVUsage          string   // of the KV cache, from 0 to 1
+	CacheConfig      string   // a gauge with the label kv_cache_size_tokens, or block_size and num_gpu_blocks
+	Sleep            string   // a gauge whose sample with the label sleep_state="awake" is 0 while the server sleeps
+	Rank             string   // the label that has the data-parallel rank
+	Done             []string // counters that grow while the server works
 }
 
 // The metrics of known servers. vLLM always has them, SGLang with --enable-metrics, and llama.cpp's server with
@@ -35,12 +36,13 @@ var (
 	VLLMMetrics = LoadMetrics{
 		Running: "vllm:num_requests_running", Waiting: "vllm:num_requests_waiting",
 		KVUsage: "vllm:kv_cache_usage_perc", CacheConfig: "vllm:cache_config_info", Sleep: "vllm:engine_sleep_state", Rank: "engine",
+		Done: []string{"vllm:generation_tokens_total", "vllm:prompt_tokens_total"},
 	}
 	SGLangMetrics = LoadMetrics{
 		Running: "sglang:num_running_reqs", Waiting: "sglang:num_queue_reqs", KVUsed: "sglang:num_used_tokens", KVTotal: "sglang:max_total_num_tokens",
-		Rank: "dp_rank",
+		Rank: "dp_rank", Done: []string{"sglang:generation_tokens_total", "sglang:prompt_tokens_total"},
 	}
-	LlamaCPPMetrics = LoadMetrics{Running: "llamacpp:requests_processing", Waiting: "llamacpp:requests_deferred"}
+	LlamaCPPMetrics = LoadMetrics{Running: "llamacpp:requests_processing", Waiting: "llamacpp:requests_deferred", Done: []string{"llamacpp:n_decode_total"}}
 )
 
 // errNoMetrics is the error for a page without the number of running requests.
@@ -70,6 +72,10 @@ func (c *Client) Load(ctx context.Context, names LoadMetrics) (*beside.ServerLoa
 	}
 	waiting, _ := sum(families[names.Waiting])
 	load := &beside.ServerLoad{Running: count(running), Waiting: count(waiting), Asleep: asleep(families[names.Sleep])}
+	for _, name := range names.Done {
+		done, _ := sum(families[name])
+		load.Done += done
+	}
 	used, _ := sum(families[names.KVUsed])
 	total, _ := sum(families[names.KVTotal])
 	load.KVUsed, load.KVTotal = uint64(count(used)), uint64(count(total))
@@ -87,10 +93,10 @@ func ReadMetrics(page io.Reader) (map[string]*dto.MetricFamily, error) {
 	return parser.TextToMetricFamilies(io.LimitReader(page, maxMetrics))
 }
 
-// sum returns the sum of a gauge's values; ok is false if there is no such gauge.
+// sum returns the sum of the values of a gauge or counter; ok is false if there is no such metric.
 func sum(family *dto.MetricFamily) (total float64, ok bool) {
 	for _, m := range family.GetMetric() {
-		total += m.GetGauge().GetValue() + m.GetUntyped().GetValue()
+		total += m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetUntyped().GetValue()
 		ok = true
 	}
 	return total, ok

@@ -33,7 +33,13 @@ vllm:time_to_first_token_seconds_sum 2.5
 `
 
 // ranksPage is a part of what vLLM 0.32 with two data-parallel ranks writes.
-const ranksPage = `vllm:num_requests_running{engine="0",model_name="whence-tiny"} 1.0
+const ranksPage = `# TYPE vllm:generation_tokens_total counter
+vllm:generation_tokens_total{engine="0",model_name="whence-tiny"} 4.0
+vllm:generation_tokens_total{engine="1",model_name="whence-tiny"} 2.0
+# TYPE vllm:prompt_tokens_total counter
+vllm:prompt_tokens_total{engine="0",model_name="whence-tiny"} 3.0
+vllm:prompt_tokens_total{engine="1",model_name="whence-tiny"} 10.0
+vllm:num_requests_running{engine="0",model_name="whence-tiny"} 1.0
 vllm:num_requests_running{engine="1",model_name="whence-tiny"} 0.0
 vllm:kv_cache_usage_perc{engine="0",model_name="whence-tiny"} 0.5
 vllm:kv_cache_usage_perc{engine="1",model_name="whence-tiny"} 0.0
@@ -53,14 +59,14 @@ func TestLoadReadsMetrics(t *testing.T) {
 	}{
 		"vLLM":                         {VLLMMetrics, "", fmt.Sprintf(vllmPage, "300"), &beside.ServerLoad{Running: 9, Waiting: 3, KVUsed: 2400, KVTotal: 6400}},
 		"vLLM, its cache not told":     {VLLMMetrics, "", fmt.Sprintf(vllmPage, "None"), &beside.ServerLoad{Running: 9, Waiting: 3}},
-		"vLLM with data parallelism":   {VLLMMetrics, "", ranksPage, &beside.ServerLoad{Running: 1, KVUsed: 419424, KVTotal: 1677696}},
-		"a rank of it":                 {VLLMMetrics, "1", ranksPage, &beside.ServerLoad{KVTotal: 838848}},
-		"vLLM sleeps":                  {VLLMMetrics, "", strings.ReplaceAll(ranksPage, `"awake"} 1`, `"awake"} 0`), &beside.ServerLoad{Running: 1, KVUsed: 419424, KVTotal: 1677696, Asleep: true}},
+		"vLLM with data parallelism":   {VLLMMetrics, "", ranksPage, &beside.ServerLoad{Running: 1, KVUsed: 419424, KVTotal: 1677696, Done: 19}},
+		"a rank of it":                 {VLLMMetrics, "1", ranksPage, &beside.ServerLoad{KVTotal: 838848, Done: 12}},
+		"vLLM sleeps":                  {VLLMMetrics, "", strings.ReplaceAll(ranksPage, `"awake"} 1`, `"awake"} 0`), &beside.ServerLoad{Running: 1, KVUsed: 419424, KVTotal: 1677696, Asleep: true, Done: 19}},
 		"SGLang":                       {SGLangMetrics, "", "sglang:num_running_reqs{x=\"1\"} 4\nsglang:num_queue_reqs 1\nsglang:num_used_tokens 120\nsglang:max_total_num_tokens 4000\n", &beside.ServerLoad{Running: 4, Waiting: 1, KVUsed: 120, KVTotal: 4000}},
 		"a rank of vLLM":               {VLLMMetrics, "1", fmt.Sprintf(vllmPage, "300"), &beside.ServerLoad{Running: 2, KVUsed: 400, KVTotal: 1600}},
 		"a rank that is not there":     {VLLMMetrics, "2", fmt.Sprintf(vllmPage, "300"), nil},
 		"a rank of SGLang":             {SGLangMetrics, "1", "sglang:num_running_reqs{dp_rank=\"0\"} 4\nsglang:num_running_reqs{dp_rank=\"1\"} 3\nsglang:num_queue_reqs{dp_rank=\"1\"} 1\nsglang:num_used_tokens{dp_rank=\"0\"} 120\nsglang:num_used_tokens{dp_rank=\"1\"} 80\nsglang:max_total_num_tokens{dp_rank=\"1\"} 4000\n", &beside.ServerLoad{Running: 3, Waiting: 1, KVUsed: 80, KVTotal: 4000}},
-		"llama.cpp":                    {LlamaCPPMetrics, "", "# TYPE llamacpp:requests_processing gauge\nllamacpp:requests_processing 2\nllamacpp:requests_deferred 5\n", &beside.ServerLoad{Running: 2, Waiting: 5}},
+		"llama.cpp":                    {LlamaCPPMetrics, "", "# TYPE llamacpp:requests_processing gauge\nllamacpp:requests_processing 2\nllamacpp:requests_deferred 5\n# TYPE llamacpp:n_decode_total counter\nllamacpp:n_decode_total 41\n", &beside.ServerLoad{Running: 2, Waiting: 5, Done: 41}},
 		"numbers that are none":        {LlamaCPPMetrics, "", "llamacpp:requests_processing NaN\nllamacpp:requests_deferred -3\n", &beside.ServerLoad{}},
 		"metrics of another server":    {VLLMMetrics, "", "up 1\n", nil},
 		"a page that is no metrics":    {VLLMMetrics, "", "<html>", nil},
