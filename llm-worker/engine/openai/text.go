@@ -23,6 +23,9 @@ type text struct {
 	stream *overhttp.Stream
 	answer *textAnswer
 	aborts bool // the server is known to abort a request whose connection is closed
+
+	written *workerv1.Written // of the tokens that Next has returned
+	end     *llmv1.End        // comes with the last piece
 }
 
 // askText returns the call of a request that passes as text.
@@ -52,8 +55,20 @@ func (e *Engine) askText(up *upstream, req *workerv1.TokenRequest) (*text, error
 // Open implements beside.Call.
 func (t *text) Open(ctx context.Context) error { return t.stream.Open(ctx) }
 
-// Next implements beside.Call: a zero stands for each token of the events received.
-func (t *text) Next() ([]uint32, *llmv1.End, error) { return t.stream.Tokens(t.read) }
+// Next implements beside.Call: a zero stands for each token of the events received, as far as they are one piece.
+func (t *text) Next() (ids []uint32, end *llmv1.End, err error) {
+	if len(t.answer.pieces) == 0 && t.end == nil {
+		if _, t.end, err = t.stream.Tokens(t.read); err != nil {
+			return nil, nil, err
+		}
+	}
+	p := t.answer.take()
+	t.written = p.written
+	if len(t.answer.pieces) == 0 {
+		end = t.end
+	}
+	return make([]uint32, p.tokens), end, nil
+}
 
 // read reads one event.
 func (t *text) read() ([]uint32, *llmv1.End, error) {
@@ -65,7 +80,7 @@ func (t *text) read() ([]uint32, *llmv1.End, error) {
 }
 
 // Tell implements beside.Teller: it adds the content.
-func (t *text) Tell(tokens *workerv1.Tokens) { tokens.Written = t.answer.take() }
+func (t *text) Tell(tokens *workerv1.Tokens) { tokens.Written = t.written }
 
 // Stop implements beside.Call. A server of an unknown make, or a busy one, may generate on, unseen, after
 // its connection was closed.

@@ -154,6 +154,29 @@ func TestServersAnswerAsText(t *testing.T) {
 
 // TestCountsComeWithTheirPieces: vLLM counts in every event, so that the counts of an answer that ends
 // early are the server's.
+// TestContentsOfOneBurstStayInOrder: events that arrive together are one message only if its reader takes them in their
+// order.
+func TestContentsOfOneBurstStayInOrder(t *testing.T) {
+	const call = `{"tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"find","arguments":"{}"}}]}`
+	e, _ := textOnly(t, events(append(deltas(`{"reasoning":"First"}`, `{"content":"Look"}`, `{"content":": "}`, call, `{"content":"Then"}`, `{"reasoning":"Hm"}`, `{"content":" this"}`), finished("tool_calls"), used(9, 7), "[DONE]")...))
+	r := read(t.Context(), e, passing(hello), nil)
+	var order []string
+	for _, w := range r.written {
+		if w.GetReasoning() != "" {
+			order = append(order, w.GetReasoning())
+		}
+		if w.GetText() != "" {
+			order = append(order, w.GetText())
+		}
+		for _, c := range w.GetCalls() {
+			order = append(order, c.GetName())
+		}
+	}
+	if got := strings.Join(order, "|"); r.err != nil || strings.ReplaceAll(got, "Look|: ", "Look: ") != "First|Look: |find|Then|Hm| this" || len(r.tokens) != 7 {
+		t.Errorf("%q, %d tokens, %v", got, len(r.tokens), r.err)
+	}
+}
+
 func TestCountsComeWithTheirPieces(t *testing.T) {
 	all := deltas(`{"content":"a"}`, `{"content":"b"}`)
 	e, f := textOnly(t, events(withUsage(all[0], 9, 3), withUsage(all[1], 9, 4), finished("stop"), "[DONE]"))

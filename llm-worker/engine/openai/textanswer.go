@@ -75,7 +75,7 @@ type textAnswer struct {
 	called                           uint32            // calls so far
 	given                            uint32            // tokens, as counted here
 	counted                          bool              // the last event had the usage so far
-	written                          *workerv1.Written // not taken yet
+	pieces                           []piece           // not taken yet
 
 	finish llmv1.Finish
 	usage  *textUsage // nil until the server has reported it
@@ -91,11 +91,25 @@ func newTextAnswer(prompt, limit int, dialect beside.Dialect) *textAnswer {
 	return &textAnswer{prompt: prompt, limit: limit, dialect: dialect, calls: map[int]*openCall{}}
 }
 
-// take returns the content of the tokens that next returned.
-func (a *textAnswer) take() *workerv1.Written {
-	w := a.written
-	a.written = nil
-	return w
+// A piece is the content of one message, with the number of its tokens. A reader takes the reasoning of a message
+// first, then the text, and then the calls.
+type piece struct {
+	written *workerv1.Written
+	tokens  uint32
+}
+
+// follows reports whether a reader takes the content of w after that of the piece, if both are one message.
+func (p *piece) follows(w *workerv1.Written) bool {
+	hasText, hasCalls := p.written.GetText() != "", len(p.written.GetCalls()) > 0
+	return !(hasCalls && w.GetText() != "" || (hasCalls || hasText) && w.GetReasoning() != "")
+}
+
+// take returns the first piece, or an empty one.
+func (a *textAnswer) take() (first piece) {
+	if len(a.pieces) > 0 {
+		first, a.pieces = a.pieces[0], a.pieces[1:]
+	}
+	return first
 }
 
 // next returns a zero for each token of one event; [DONE] carries the ending.
@@ -209,10 +223,13 @@ func (a *textAnswer) add(w *workerv1.Written) []uint32 {
 		}
 	}
 	a.given += n
-	if before := a.written; before != nil { // events that arrived together are one piece
-		w.Text, w.Reasoning, w.Calls = before.GetText()+w.GetText(), before.GetReasoning()+w.GetReasoning(), append(before.GetCalls(), w.GetCalls()...)
+	if last := len(a.pieces) - 1; last >= 0 && a.pieces[last].follows(w) { // events that arrived together are one piece
+		before := a.pieces[last]
+		w.Text, w.Reasoning, w.Calls = before.written.GetText()+w.GetText(), before.written.GetReasoning()+w.GetReasoning(), append(before.written.GetCalls(), w.GetCalls()...)
+		a.pieces[last] = piece{w, before.tokens + n}
+	} else {
+		a.pieces = append(a.pieces, piece{w, n})
 	}
-	a.written = w
 	return make([]uint32, n)
 }
 
