@@ -42,7 +42,8 @@ type Record struct {
 	unread         []string
 	owner          *string // nil while unknown
 	prompt         uint32
-	estimated      bool    // prompt is an estimate until the usage comes
+	estimated      bool    // tokens are estimates until a usage comes that the server has counted
+	turnsEstimated bool    // those of a complete turn are
 	cached         *uint32 // cached tokens of the prompt; nil until an answer is complete
 	turnsPrompt    uint32  // prompt tokens of the complete turns of a conversation
 	sentPrompt     uint32  // tokens of the prompts with which workers were called, in the current turn
@@ -152,6 +153,7 @@ func (r *Record) Used(u *llmv1.Usage) {
 	if r.estimated && !u.GetEstimated() {
 		r.prompt = 0
 	}
+	r.estimated = u.GetEstimated()
 	r.prompt = max(r.prompt, u.GetPromptTokens())
 	if u.CachedTokens != nil {
 		r.cachedInAll(*u.CachedTokens)

@@ -15,6 +15,10 @@ func (r *Record) turnUsed(u *llmv1.Usage) {
 		r.prompt = r.turnsPrompt + n
 	}
 	r.turnsPrompt, r.sentPrompt, r.admitted = r.prompt, 0, false
+	if u != nil {
+		r.estimated = u.GetEstimated()
+	}
+	r.turnsEstimated, r.estimated = r.turnsEstimated || r.estimated, false
 	if u != nil && u.CachedTokens != nil {
 		r.cachedInAll(r.knownCached() + *u.CachedTokens)
 	}

@@ -143,7 +143,7 @@ func (r *Record) usage(kind usage.Kind) usage.Record {
 	a := r.account
 	out := usage.Record{
 		Kind: kind, ID: r.id, Hop: r.hop, Tenant: a.tenant, Key: a.key, Model: r.model, Surface: a.surface, Worker: a.answered(p), Resumed: a.resumed, Ignored: r.ignored,
-		Prompt: tokens.Prompt, Cached: tokens.Cached, Generated: tokens.Generated, Delivered: tokens.Delivered, Wasted: tokens.Wasted(),
+		Prompt: tokens.Prompt, Cached: tokens.Cached, Generated: tokens.Generated, Delivered: tokens.Delivered, Wasted: tokens.Wasted(), Estimated: r.estimated || r.turnsEstimated,
 		Reason: r.reason.String(), Origin: path.Origin(), Path: path, Received: r.tally.Began().UTC(), Ended: r.ended.UTC(),
 	}
 	if a.of != "" {

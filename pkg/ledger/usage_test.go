@@ -26,6 +26,41 @@ func (s *sink) Write(_ context.Context, records []usage.Record) (int, error) {
 	return len(records), nil
 }
 
+// TestEstimatesAreMarked: the tokens of a stream are estimates until the server has counted them.
+func TestEstimatesAreMarked(t *testing.T) {
+	for name, test := range map[string]struct {
+		note func(r *ledger.Record)
+		want bool
+	}{
+		"counted from the start": {func(r *ledger.Record) { r.Started(&llmv1.Started{PromptTokens: 7}) }, false},
+		"stopped":                {func(r *ledger.Record) { r.Started(&llmv1.Started{PromptTokens: 7, Estimated: true}) }, true},
+		"counted at the end": {func(r *ledger.Record) {
+			r.Started(&llmv1.Started{PromptTokens: 7, Estimated: true})
+			r.Used(&llmv1.Usage{PromptTokens: 5})
+		}, false},
+		"never counted": {func(r *ledger.Record) {
+			r.Started(&llmv1.Started{PromptTokens: 7, Estimated: true})
+			r.Used(&llmv1.Usage{PromptTokens: 7, Estimated: true})
+		}, true},
+		"the second turn is counted": {func(r *ledger.Record) {
+			for _, u := range []*llmv1.Usage{{PromptTokens: 7, Estimated: true}, {PromptTokens: 9}} {
+				r.Started(&llmv1.Started{PromptTokens: 7, Estimated: true})
+				r.Note(observer.Event{Kind: observer.Announced, Message: turnEnd(u)})
+			}
+		}, true},
+	} {
+		records := usageRecords(t, func(l *ledger.Ledger) {
+			r, _ := l.Begin(context.Background(), observer.Beginning{ID: "a", Hop: "api-service", First: true}).(*ledger.Record)
+			test.note(r)
+			r.End(streamerr.Completed, streamerr.NewPath("engine"), "")
+			r.Close()
+		})
+		if len(records) != 1 || records[0].Estimated != test.want {
+			t.Errorf("%s: %+v", name, records)
+		}
+	}
+}
+
 // usageRecords calls use with a ledger, and returns the usage records that it wrote.
 func usageRecords(t *testing.T, use func(l *ledger.Ledger)) []usage.Record {
 	t.Helper()

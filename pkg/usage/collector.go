@@ -129,6 +129,9 @@ func logRecord(r *Record) log.Record {
 	tokens("generated_tokens", r.Generated)
 	tokens("delivered_tokens", r.Delivered)
 	tokens("wasted_tokens", r.Wasted)
+	if r.Estimated {
+		out.AddAttributes(attribute.Bool(prefix+"estimated", true))
+	}
 	text("reason", r.Reason)
 	text("origin", r.Origin)
 	out.AddAttributes(attribute.StringSlice(prefix+"path", r.Path))

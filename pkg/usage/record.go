@@ -51,6 +51,8 @@ type Record struct {
 	Generated uint32  `json:"generated_tokens"`
 	Delivered uint32  `json:"delivered_tokens"`
 	Wasted    uint32  `json:"wasted_tokens"`
+	// Estimated is set if the numbers of tokens are estimates, because the server did not count them.
+	Estimated bool `json:"estimated,omitempty"`
 
 	Reason string   `json:"reason"`
 	Origin string   `json:"origin"`
@@ -141,6 +143,7 @@ func sum(orphans []Record) Record {
 		all.Generated += r.Generated
 		all.Delivered += r.Delivered
 		all.Wasted += r.Wasted
+		all.Estimated = all.Estimated || r.Estimated
 		if r.Received.Before(all.Received) {
 			all.Received = r.Received
 		}

@@ -27,7 +27,7 @@ var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 func full() Record {
 	return Record{
 		Kind: Orphan, ID: "a", Part: "a.1", Hop: "chat-service", Tenant: "t", Key: "k", Model: "m", Surface: "chat",
-		Prompt: 9, Cached: new(uint32(4)), Generated: 7, Delivered: 5, Wasted: 2,
+		Prompt: 9, Cached: new(uint32(4)), Generated: 7, Delivered: 5, Wasted: 2, Estimated: true,
 		Reason: "peer_lost", Origin: "api-service", Path: []string{"api-service", "chat-service"}, Worker: "llm-worker/0",
 		Received: noon, FirstToken: new(noon.Add(time.Second)), Ended: noon.Add(2 * time.Second),
 	}
