@@ -111,7 +111,14 @@ func TestScoresAreAnsweredOrRefusedInTheClientsWords(t *testing.T) {
 			`{"model":"m","query":"q","documents":["a","bcd"],"top_n":1}`: `"usage":{"prompt_tokens":3,"total_tokens":3},"results":[{"index":1,"document":{"text":"bcd"},"relevance_score":3}]}`,
 			`{"model":"m","query":"fail invalid","documents":["a"]}`:      `{"message":"query is as scripted","type":"invalid_request_error","param":"query","code":"invalid_value","whence":{"reason":"invalid","origin":"chat-service","path":["chat-service","api-service"]}}`,
 		},
-		"/rerank":    {`{"model":"m","query":"q","documents":["a"]}`: `"results":[{"index":0,`},
+		"/rerank": {
+			`{"model":"m","query":"q","documents":["a"]}`:                    `"results":[{"index":0,`,
+			`{"query":"q","texts":["a","bcd"],"truncate":true}`:              `[{"index":1,"score":3},{"index":0,"score":1}]`, // text-embeddings-inference's form
+			`{"query":"q","texts":["a","bcd"],"return_text":true,"top_n":1}`: `[{"index":1,"score":3,"text":"bcd"}]`,
+			`{"query":"q","texts":["a"],"documents":["b"],"model":"m"}`:      `are two names of one field`,
+			`{"query":"fail invalid","texts":["a"],"raw_scores":true}`:       `"param":"query"`,
+			`{"query":"q","texts":[]}`:                                       `"param":"texts"`,
+		},
 		"/v2/rerank": {`{"model":"m","query":"q","documents":["a"]}`: `"results":[{"index":0,`},
 		"/score":     {`{"model":"m","text_1":"q","text_2":["a","bc"]}`: `"data":[{"index":0,"object":"score","score":1},{"index":1,"object":"score","score":2}]`},
 		"/v1/score":  {`{"model":"m","text_1":["fail unavailable"],"text_2":["a"]}`: `"reason":"unavailable"`},

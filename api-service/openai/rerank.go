@@ -14,7 +14,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Scores is a body of POST /v1/rerank, in Jina's, Cohere's and vLLM's form, or of POST /v1/score, in vLLM's.
+// Scores is a body of POST /v1/rerank, in the form of Jina, Cohere and vLLM or in that of text-embeddings-inference, or
+// of POST /v1/score, in vLLM's.
 type Scores struct {
 	Request *chatv1.ScoreRequest
 	Timeout time.Duration // maximum duration of the answer; 0 means no limit
@@ -22,6 +23,7 @@ type Scores struct {
 	began     time.Time
 	top       uint32 // of a rerank: the number of results; 0 for all
 	hidesText bool   // of a rerank: the results leave the documents out
+	showsText bool   // of a rerank in the form of text-embeddings-inference, whose results leave them out by default
 	queries   texts
 	documents texts
 	in        *strict.Reading
@@ -64,6 +66,13 @@ var rerankFields = sharedOfScores.And(strict.Table[*Scores]{Honoured: map[string
 	"documents": func(s *Scores, param string, raw json.RawMessage) error {
 		return s.read(&s.Request.Documents, &s.documents, param, raw)
 	},
+	textsField: func(s *Scores, param string, raw json.RawMessage) error {
+		return s.read(&s.Request.Documents, &s.documents, param, raw)
+	},
+	"return_text": func(s *Scores, param string, raw json.RawMessage) (err error) {
+		s.showsText, err = strict.Boolean(param, raw)
+		return err
+	},
 	"top_n": func(s *Scores, param string, raw json.RawMessage) error {
 		n, err := count(param, raw, 0)
 		if err == nil {
@@ -76,7 +85,14 @@ var rerankFields = sharedOfScores.And(strict.Table[*Scores]{Honoured: map[string
 		s.hidesText = !shows
 		return err
 	},
-}, Unsupported: []string{"max_chunks_per_doc", "rank_fields", "return_embeddings"}})
+}, Unsupported: []string{"max_chunks_per_doc", "rank_fields", "raw_scores", "return_embeddings", "truncation_direction"}})
+
+// textsField has the documents of a rerank in the form of text-embeddings-inference.
+const textsField = "texts"
+
+// isPlain reports whether a rerank has the form of text-embeddings-inference, which serves one model: a body
+// need not name it, and the answer is a list.
+func (s *Scores) isPlain() bool { return s.documents.field == textsField }
 
 // scoreFields has vLLM's pairs of names, of which a body has one.
 var scoreFields = sharedOfScores.And(strict.Table[*Scores]{Honoured: map[string]strict.Setter[*Scores]{
@@ -181,7 +197,7 @@ func parseScores(body []byte, table *strict.Table[*Scores], query, document stri
 		return nil, streamerr.InvalidParam(field, "%s is missing or empty", field).WithCode(streamerr.CodeMissing)
 	}
 	switch {
-	case s.Request.GetModel() == "":
+	case s.Request.GetModel() == "" && !s.isPlain():
 		return missing("model")
 	case len(s.Request.GetQueries()) == 0:
 		return missing(cmp.Or(s.queries.field, query))
@@ -252,13 +268,20 @@ type rerankDocument struct {
 	Text string `json:"text"`
 }
 
+// A plainResult is a result in the form of text-embeddings-inference.
+type plainResult struct {
+	Index int     `json:"index"`
+	Score float32 `json:"score"`
+	Text  *string `json:"text,omitempty"`
+}
+
 // Answer returns the body of the answer: the documents by their scores, the most relevant first.
 func (r *Rerank) Answer(resp *chatv1.ScoreResponse) []byte {
 	used := resp.GetEnd().GetUsage().GetPromptTokens()
 	results := make([]rerankResult, 0, len(resp.GetScores()))
 	for i, v := range resp.GetScores() {
 		one := rerankResult{Index: i, Score: v}
-		if !r.hidesText {
+		if !r.hidesText && (r.showsText || !r.isPlain()) {
 			one.Document = &rerankDocument{r.Request.GetDocuments()[i]}
 		}
 		results = append(results, one)
@@ -267,10 +290,25 @@ func (r *Rerank) Answer(resp *chatv1.ScoreResponse) []byte {
 	if n := int(r.top); n > 0 && n < len(results) {
 		results = results[:n]
 	}
+	if r.isPlain() {
+		return marshal(plain(results))
+	}
 	return marshal(struct {
 		ID      string         `json:"id"`
 		Model   string         `json:"model"`
 		Usage   embeddingUsage `json:"usage"`
 		Results []rerankResult `json:"results"`
 	}{rerankPrefix + r.Request.GetStreamId(), resp.GetModel(), embeddingUsage{used, used}, results})
+}
+
+// plain returns results in the form of text-embeddings-inference.
+func plain(results []rerankResult) []plainResult {
+	all := make([]plainResult, len(results))
+	for i, one := range results {
+		all[i] = plainResult{Index: one.Index, Score: one.Score}
+		if one.Document != nil {
+			all[i].Text = &one.Document.Text
+		}
+	}
+	return all
 }
