@@ -174,6 +174,11 @@ func TestAModelServerNeedsOnlyItsAddress(t *testing.T) {
 		"--upstream 127.0.0.1:1 --engine sglang":                      "",
 		"--upstream http://127.0.0.1:1 --engine ollama":               "",
 		"--upstream http://127.0.0.1:1 --upstream-model m":            "",
+		"--upstream http://127.0.0.1:1 --upstream-model m,n":          "",
+		"--upstream 127.0.0.1:1,127.0.0.1:2 --upstream-model m":       "",
+		"--upstream 127.0.0.1:1,127.0.0.1:1 --upstream-model m,n":     "",
+		"--upstream 127.0.0.1:1,127.0.0.1:2 --upstream-model m,n,o":   "names 3 models, and --upstream 2 servers",
+		"--upstream 127.0.0.1:1 --upstream-model m,m":                 "--upstream names \"127.0.0.1:1\" twice",
 		"--upstream gpu1":                                             "--upstream is \"gpu1\"; it must be a URL",
 		"--upstream 127.0.0.1:1 --engine vlm":                         "--engine is \"vlm\"; it must be",
 		"--upstream 127.0.0.1:1 --upstream 127.0.0.1:1":               "--upstream names \"127.0.0.1:1\" twice",
@@ -185,7 +190,7 @@ func TestAModelServerNeedsOnlyItsAddress(t *testing.T) {
 				t.Errorf("whence %s %s: %q; want %q", service.name, args, refusal, want)
 			}
 		}
-		if strings.Count(args, "127.0.0.1") > 1 || strings.Contains(args, "x:") {
+		if strings.Count(args, "127.0.0.1") > 1 || strings.Contains(args, "x:") || strings.Contains(args, "m,") {
 			want = "a worker has one"
 		}
 		if refusal := starting(t, served[4].create(), strings.Fields(args)); (refusal == "") != (want == "") || !strings.Contains(refusal, want) {

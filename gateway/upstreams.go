@@ -27,6 +27,7 @@ import (
 // does.
 type Upstreams struct {
 	workers []worker.Config
+	invalid error  // why there are no workers
 	listen  string // of the first worker
 
 	changed chan struct{} // capacity 1: there is another member
@@ -38,21 +39,21 @@ type Upstreams struct {
 
 // A member is a server that has been recognised, and its worker.
 type member struct {
-	name    string // of the model
-	aliases []string
-	files   string // path of the model's files
-	addr    string // of the worker
-	conn    *inprocess.Conn
+	name     string // of the model
+	aliases  []string
+	adapters []string // that the server lists
+	files    string   // path of the model's files
+	addr     string   // of the worker
+	conn     *inprocess.Conn
 }
 
 // NewUpstreams returns the servers of --upstream. c is the configuration of each worker. The worker of the
 // first server listens on listen, and all others on free ports of the loopback.
 func NewUpstreams(c worker.Config, listen string) *Upstreams {
 	u := &Upstreams{listen: listen, changed: make(chan struct{}, 1)}
-	for i, address := range append([]string{c.Upstream.Upstream}, c.Further...) {
-		one := c
-		one.Name, one.Files, one.Further, one.Upstream.Upstream = worker.NumberedName(i), true, nil, address
-		u.workers = append(u.workers, one)
+	u.workers, u.invalid = c.Workers()
+	for i := range u.workers {
+		u.workers[i].Files = true
 		u.waits = append(u.waits, "it has not answered yet")
 	}
 	return u
@@ -60,18 +61,12 @@ func NewUpstreams(c worker.Config, listen string) *Upstreams {
 
 // Validate reports what is wrong with the configuration of the workers.
 func (u *Upstreams) Validate() error {
-	addresses := map[string]bool{}
 	for i := range u.workers {
-		c := &u.workers[i]
-		if err := c.Validate(); err != nil {
+		if err := u.workers[i].Validate(); err != nil {
 			return err
 		}
-		if addresses[c.Upstream.Upstream] {
-			return fmt.Errorf("--upstream names %.64q twice", c.Upstream.Upstream)
-		}
-		addresses[c.Upstream.Upstream] = true
 	}
-	return nil
+	return u.invalid
 }
 
 // Run recognises the servers and runs their workers until ctx is done and their streams have drained. The
@@ -107,7 +102,7 @@ func (u *Upstreams) run(ctx context.Context, i int, log *slog.Logger) error {
 		return fmt.Errorf("--worker-listen: %w", err)
 	}
 	u.wait(i, "the server is tried with a token")
-	m := member{name: c.ModelName, aliases: aliases, files: c.Model, addr: ln.Addr().String()}
+	m := member{name: c.ModelName, aliases: aliases, adapters: c.Adapters, files: c.Model, addr: ln.Addr().String()}
 	join := sync.OnceFunc(func() { u.join(i, m) })
 	var late *time.Timer
 	c.Local = func(conn *inprocess.Conn) {
@@ -225,23 +220,35 @@ func (u *Upstreams) cards(base models.Card) []models.Card {
 		}
 		cards[i].Workers += "," + m.addr
 		cards[i].Aliases = append(cards[i].Aliases, m.aliases...)
+		cards[i].Adapters = slices.DeleteFunc(cards[i].Adapters, func(name string) bool { return !slices.Contains(card.Adapters, name) }) // a stream may go to each
+	}
+	if len(cards) == 1 && len(base.Adapters) > 0 { // servers that list none may have them, too
+		cards[0].Adapters = slices.Clone(base.Adapters)
 	}
 	taken := map[string]bool{}
 	for i := range cards {
 		taken[cards[i].ID()] = true
 	}
 	for i := range cards { // a name that two models have stands for neither
-		cards[i].Aliases = slices.DeleteFunc(cards[i].Aliases, func(name string) bool {
+		untaken := func(name string) bool {
 			was := taken[name]
 			taken[name] = true
 			return was
-		})
+		}
+		cards[i].Aliases = slices.DeleteFunc(cards[i].Aliases, untaken)
+		cards[i].Adapters = slices.DeleteFunc(cards[i].Adapters, untaken)
 	}
 	return cards
 }
 
-// card returns the card of the member's model.
+// card returns the card of the member's model. Its adapters are those that the server lists; if --adapters names
+// some, only these.
 func (m *member) card(base models.Card) models.Card {
+	named := base.Adapters
+	base.Adapters = slices.DeleteFunc(slices.Clone(m.adapters), func(name string) bool {
+		return len(named) > 0 && !slices.Contains(named, name) || !models.MayBeName(name)
+	})
+	base.Adapters = base.Adapters[:min(len(base.Adapters), models.MaxAdapters)]
 	base.Name, base.Directory, base.Workers, base.Aliases = cmp.Or(m.name, base.Name), m.files, m.addr, slices.Clone(m.aliases)
 	return base
 }

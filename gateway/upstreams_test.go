@@ -23,7 +23,7 @@ import (
 func TestServersOfOneModelShareACard(t *testing.T) {
 	u := NewUpstreams(worker.Config{}, "")
 	u.members = []member{
-		{"a", []string{"acme/a", "m"}, "/a", "127.0.0.1:1", nil}, {"b", []string{"m", "a"}, "/b", "127.0.0.1:2", nil}, {"a", []string{"acme/a"}, "/a", "127.0.0.1:3", nil},
+		{"a", []string{"acme/a", "m"}, nil, "/a", "127.0.0.1:1", nil}, {"b", []string{"m", "a"}, nil, "/b", "127.0.0.1:2", nil}, {"a", []string{"acme/a"}, nil, "/a", "127.0.0.1:3", nil},
 	}
 	cards := u.cards(models.Card{Policy: "kv"})
 	if len(cards) != 2 {
@@ -40,6 +40,36 @@ func TestServersOfOneModelShareACard(t *testing.T) {
 	}
 	if first := u.First(); first != "a" {
 		t.Errorf("the first model is %q", first)
+	}
+}
+
+// TestAdaptersAreThoseOfTheirServers: a card has the adapters that all of its servers list, and --adapters chooses among
+// them. The adapters of a single model may be in no list.
+func TestAdaptersAreThoseOfTheirServers(t *testing.T) {
+	long := strings.Repeat("x", 200)
+	a, again := member{name: "a", adapters: []string{"legal", "tax", "b", long}, addr: "127.0.0.1:1"}, member{name: "a", adapters: []string{"b", "legal"}, addr: "127.0.0.1:3"}
+	b := member{name: "b", adapters: []string{"legal", "art"}, addr: "127.0.0.1:2"}
+	for _, test := range []struct {
+		members []member
+		named   string // by --adapters
+		want    string // of each card
+	}{
+		{[]member{a}, "", "legal,tax,b"}, {[]member{a, again}, "", "legal,b"}, {[]member{a, b}, "", "legal,tax;art"}, {[]member{a, b}, "tax,art,none", "tax;art"},
+		{[]member{a}, "unlisted", "unlisted"}, {[]member{b}, "", "legal,art"},
+	} {
+		u := NewUpstreams(worker.Config{}, "")
+		u.members = test.members
+		var named []string
+		if test.named != "" {
+			named = strings.Split(test.named, ",")
+		}
+		var got []string
+		for _, card := range u.cards(models.Card{Adapters: named}) {
+			got = append(got, strings.Join(card.Adapters, ","))
+		}
+		if all := strings.Join(got, ";"); all != test.want {
+			t.Errorf("%d servers, --adapters %q: %q, want %q", len(test.members), test.named, all, test.want)
+		}
 	}
 }
 

@@ -64,9 +64,12 @@ type Card struct {
 const (
 	// maxName bounds names, in bytes, because messages contain them.
 	maxName = 128
-	// maxAdapters bounds the adapters of a model, because their names are labels of metrics.
-	maxAdapters = 64
+	// MaxAdapters bounds the adapters of a model, because their names are labels of metrics.
+	MaxAdapters = 64
 )
+
+// MayBeName reports whether requests may use a name for a model or an adapter.
+func MayBeName(name string) bool { return name != "" && len(name) <= maxName && utf8.ValidString(name) }
 
 // names returns all names that requests may use for the model and its adapters.
 func (c *Card) names() []string {
@@ -87,11 +90,11 @@ func (c *Card) ID() string {
 
 // Validate returns an error that describes what is wrong with c by the names of flags, or nil.
 func (c *Card) Validate() error {
-	if n := len(c.Adapters); n > maxAdapters {
-		return fmt.Errorf("there are %d adapters; at most %d are allowed", n, maxAdapters)
+	if n := len(c.Adapters); n > MaxAdapters {
+		return fmt.Errorf("there are %d adapters; at most %d are allowed", n, MaxAdapters)
 	}
 	for _, name := range c.names() {
-		if name == "" || len(name) > maxName || !utf8.ValidString(name) {
+		if !MayBeName(name) {
 			return fmt.Errorf("the name %.64q must be UTF-8 of 1 to %d bytes", name, maxName)
 		}
 	}

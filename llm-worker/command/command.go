@@ -30,6 +30,9 @@ func Check(c *worker.Config) error {
 	if n := len(c.Further); n > 0 {
 		return fmt.Errorf("--upstream names %d servers, and a worker has one: start a worker for each of them, with a --listen of its own, or run whence gateway, which has a worker for each", n+1)
 	}
+	if n := len(c.Models); n > 1 {
+		return fmt.Errorf("--upstream-model names %d models, and a worker has one: start a worker for each of them, with a --listen of its own, or run whence gateway, which has a worker for each", n)
+	}
 	if err := c.Validate(); err != nil {
 		return err
 	}

@@ -83,6 +83,7 @@ func (c *Config) Recognize(ctx context.Context, log *slog.Logger, waits func(pro
 	if s.Model != c.ModelName && c.ModelName != "" {
 		aliases = []string{s.Model}
 	}
+	c.Adapters = s.Limits.Adapters
 	facts := s.Limits.String()
 	c.Server = fmt.Sprintf("%s, with %s; files from %s", s, facts, from)
 	log.Info("server recognised", "upstream", at, "server", s.String(), "engine", c.Engine, "model", cmp.Or(c.ModelName, hub.Name(c.Model)), "files", c.Model, "from", from, "limits", facts)

@@ -49,6 +49,8 @@ type Config struct {
 	Engine     string           // Embedded, OpenAI, VLLM, SGLang or Sim; "" means Auto
 	Upstream   openai.Options   // the engines VLLM and SGLang use some of its fields
 	Further    []string         // addresses of further servers, each of which needs a worker of its own
+	Models     []string         // the models of --upstream-model, of which Upstream has the first; see Workers
+	Adapters   []string         // LoRA adapters that the server of Upstream lists; Recognize sets it
 	Server     string           // describes the server of Upstream for people; Recognize sets it
 	Files      bool             // the server's model needs files although its engine does not, because chat-service is in this process
 	Events     upstream.Options // events of the server beside the worker; zero means none

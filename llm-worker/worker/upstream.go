@@ -60,7 +60,7 @@ func (c *Config) UpstreamFlags(fs *flag.FlagSet) {
 	c.Engine = Auto
 	fs.Var((*engineName)(&c.Engine), "engine", "the engine: auto, which recognises the server of --upstream, and is embedded without one; embedded; that server over OpenAI's API (openai) or over its own (vllm, sglang, llamacpp, ollama); or a simulator (sim)")
 	fs.Var(&addresses{&c.Upstream.Upstream, &c.Further}, "upstream", "`address` of a model server: a URL such as http://127.0.0.1:8000, or host:port, such as that of the gRPC service of vLLM or SGLang; repeat it for several servers in whence and whence gateway, which run a worker for each")
-	fs.StringVar(&c.Upstream.Model, "upstream-model", "", "that server's name for the model, for openai and ollama; empty for the first model of its list")
+	fs.Var(&modelNames{&c.Upstream.Model, &c.Models}, "upstream-model", "that server's `name` for the model, for openai and ollama; empty for the first model of its list; in whence and whence gateway several, with commas: one for each --upstream, or several models of one server")
 	fs.StringVar(&c.Upstream.Key, "upstream-key", "", "key for that server, over HTTP; others can read it in a command line, but not in the environment")
 	fs.StringVar(&c.Upstream.Prompt, "upstream-prompt", openai.PromptAuto, "form of the prompts for that server, for openai: ids, text, or auto for ids if it accepts them")
 	flags.Group(fs, flags.Engine)
@@ -105,6 +105,54 @@ func (a *addresses) Set(list string) error {
 		}
 	}
 	return nil
+}
+
+// modelNames are the value of --upstream-model: all names, and the first of them.
+type modelNames struct {
+	first *string
+	all   *[]string
+}
+
+// String implements flag.Value, also for the zero value, as package flag demands.
+func (m *modelNames) String() string {
+	if m.all == nil {
+		return ""
+	}
+	return strings.Join(*m.all, ",")
+}
+
+// Set implements flag.Value. It adds names, which may be separated by commas.
+func (m *modelNames) Set(list string) error {
+	for name := range strings.SplitSeq(list, ",") {
+		*m.all = append(*m.all, strings.TrimSpace(name))
+	}
+	*m.first = (*m.all)[0]
+	return nil
+}
+
+// Workers returns the configuration of a worker for each server of --upstream, or for each model of one server.
+// A single name of a model is that of all servers.
+func (c *Config) Workers() ([]Config, error) {
+	addresses, names := append([]string{c.Upstream.Upstream}, c.Further...), c.Models
+	switch {
+	case len(names) <= 1:
+		names = slices.Repeat([]string{c.Upstream.Model}, len(addresses))
+	case len(addresses) == 1:
+		addresses = slices.Repeat(addresses, len(names))
+	case len(names) != len(addresses):
+		return nil, fmt.Errorf("--upstream-model names %d models, and --upstream %d servers: name one model for all servers, one for each, or several of one server", len(names), len(addresses))
+	}
+	all := make([]Config, len(addresses))
+	seen := map[[2]string]bool{}
+	for i, address := range addresses {
+		if seen[[2]string{address, names[i]}] {
+			return nil, fmt.Errorf("--upstream names %.64q twice", address)
+		}
+		seen[[2]string{address, names[i]}] = true
+		all[i] = *c
+		all[i].Name, all[i].Upstream.Upstream, all[i].Upstream.Model, all[i].Further, all[i].Models = NumberedName(i), address, names[i], nil, nil
+	}
+	return all, nil
 }
 
 func (c *Config) validateEngine() error {
