@@ -69,6 +69,7 @@ func Play(s *schedule.Schedule, wants []client.Answer) (result Result) {
 	c.Quiet()
 	p.audit()
 	c.Streams(p.streams, p.struck())
+	c.Strangers(p.strange)
 	w.Stop()
 	c.Closed()
 	result.Violations, result.Journal, result.Endings, result.Moves = c.Violations, w.Journal, c.Endings, c.Moves
@@ -83,6 +84,7 @@ type play struct {
 	streams []check.Stream
 	visits  []*client.Visit
 	strikes []*check.Strike
+	strange []check.Stranger
 	readers sync.WaitGroup
 }
 
@@ -96,6 +98,9 @@ func (p *play) run() {
 	}
 	for i := range s.Requests {
 		at(s.Requests[i].At, func() { p.request(i) })
+	}
+	for i := range s.Strangers {
+		at(s.Strangers[i].At, func() { p.readers.Go(func() { p.stranger(&s.Strangers[i]) }) })
 	}
 	for i := range s.Faults {
 		if f := &s.Faults[i]; f.Message == 0 {
@@ -180,6 +185,15 @@ func (p *play) request(i int) {
 	}
 	p.streams[i].Readers = make([][]client.Answer, len(r.Readers))
 	p.readers.Go(func() { p.read(i, v) })
+}
+
+// stranger runs a stranger.
+func (p *play) stranger(s *schedule.Stranger) {
+	answers := p.Stranger(s)
+	p.Journal.Note("a stranger that sends %s gets %v", schedule.Strange[s.Which].Name, answers)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.strange = append(p.strange, check.Stranger{Stranger: s, Answers: answers, Ended: time.Now()})
 }
 
 // id returns the id of a stream, or "" if it is not known yet.

@@ -45,7 +45,7 @@ func New(seed uint64) *Schedule {
 	return s
 }
 
-// carry draws what carries the requests of clients.
+// carry draws what carries the requests of clients, and what strangers send.
 func (r drawer) carry(s *Schedule) {
 	s.Secure = r.in(4)
 	for i := range s.Requests {
@@ -65,6 +65,9 @@ func (r drawer) carry(s *Schedule) {
 				n.HTTP2, n.Socket = r.in(2), r.in(4)
 			}
 		}
+	}
+	for range r.one(0, 0, 0, 0, 0, 0, 1, 2) {
+		s.Strangers = append(s.Strangers, Stranger{At: r.between(0, 60*time.Millisecond), Which: r.IntN(len(Strange)), Piece: r.one(50, 1<<10, 1<<20), Plain: r.in(8)})
 	}
 }
 

@@ -23,6 +23,8 @@ type Schedule struct {
 	Secure   bool // clients reach api-service over TLS
 	Requests []Request
 	Faults   []Fault
+	// Strangers have nothing to do with the streams.
+	Strangers []Stranger
 }
 
 // Links say where the services serve links, and whether their callers look for them.
@@ -243,6 +245,9 @@ func (s *Schedule) String() string {
 		for j, reader := range r.Readers {
 			fmt.Fprintf(&b, "  +%-11v reader %d of %s: %+v\n", reader.At, j, s.Name(i), reader.Sessions)
 		}
+	}
+	for _, o := range s.Strangers {
+		fmt.Fprintf(&b, "  %-12v a stranger sends %s in pieces of %d, without TLS %t\n", o.At, Strange[o.Which].Name, o.Piece, o.Plain)
 	}
 	for _, f := range s.Faults {
 		when := f.At.String()

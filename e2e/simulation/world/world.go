@@ -243,6 +243,15 @@ func (w *World) Visit(r *client.Request) *client.Visit {
 	return w.connect(r.Window, w.secure, r.HTTP2).Visit(r)
 }
 
+// Stranger has a stranger talk to api-service, and returns the statuses of the answers.
+func (w *World) Stranger(s *schedule.Stranger) (answers []int) {
+	secure := w.secure
+	if s.Plain {
+		secure = nil
+	}
+	return w.connect(64<<10, secure, false).Say(schedule.Strange[s.Which].Text, s.Piece)
+}
+
 // connect opens a client's connection to api-service.
 func (w *World) connect(window int, secure *tls.Config, http2 bool) *client.Line {
 	w.requests.add()
