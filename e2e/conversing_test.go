@@ -10,7 +10,12 @@ import (
 // text.
 func (s *scene) openConversation() *wstest.Client {
 	s.t.Helper()
-	c, refused := wstest.Dial(s.t, s.url("/v1/converse"), "X-Request-Id", s.id)
+	return s.converse(wstest.Dial(s.t, s.url("/v1/converse"), idName, s.id))
+}
+
+// converse begins the conversation of a handshake.
+func (s *scene) converse(c *wstest.Client, refused *wstest.Refusal) *wstest.Client {
+	s.t.Helper()
 	if c == nil {
 		s.t.Fatal(refused)
 	}

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bufio"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/loopback"
 	"github.com/whence-dev/whence/lab"
+	"github.com/whence-dev/whence/pkg/rpc/mtls/mtlstest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -36,6 +38,7 @@ type scene struct {
 	id      string              // of the stream
 	traces  string              // the directory of their spans
 	procs   map[string]*process // by hop
+	counts  map[string]float64  // endings that metrics had, by hop and labels, before this stream
 	addrs   map[string]string   // by hop
 	at      time.Time           // of the fault
 	// occupied says that another stream has the worker's only slot.
@@ -46,7 +49,7 @@ type scene struct {
 // faults, and write their spans to the directory traces.
 func stage(t *testing.T, id, traces string, f flags) *scene {
 	t.Helper()
-	s := &scene{t: t, flags: f, id: id, traces: traces, procs: map[string]*process{}, addrs: map[string]string{}}
+	s := &scene{t: t, flags: f, id: id, traces: traces, procs: map[string]*process{}, addrs: map[string]string{}, counts: map[string]float64{}}
 	var workers string
 	switch {
 	case f.moves:
@@ -62,6 +65,13 @@ func stage(t *testing.T, id, traces string, f flags) *scene {
 		workers = s.addrs[work]
 	}
 	edges := []string{api0, api1}
+	client := &tls.Config{MinVersion: tls.VersionTLS12}
+	if f.over != "" {
+		var pair mtlstest.Pair
+		pair, client.RootCAs = newCertificate(t)
+		edges, f.api = edges[:1], append([]string{"--tls-cert", pair.Cert, "--tls-key", pair.Key}, f.api...)
+	}
+	callees := len(s.procs)
 	if f.gateway {
 		s.start("gateway", api0, "127.0.0.1:0", []string{"--worker", workers, "--chat-listen", "127.0.0.1:0"}, f.all, f.api, ofGateway(f.chat))
 		s.procs[chatService], s.addrs[chatService] = s.procs[api0], must(t)(s.procs[api0].GRPC())
@@ -76,15 +86,15 @@ func stage(t *testing.T, id, traces string, f flags) *scene {
 	for _, hop := range edges {
 		s.start(apiService, hop, "127.0.0.1:0", []string{"--chat", s.addrs[chatService]}, f.all, f.api)
 	}
-	transport := &http.Transport{}
+	transport := &http.Transport{TLSClientConfig: client}
 	t.Cleanup(transport.CloseIdleConnections)
 	s.whence = &whence{
-		topology: separate, api: s.addrs[api0], chat: s.addrs[chatService], worker: s.addrs[work],
+		topology: separate, tls: f.over != "", api: s.addrs[api0], chat: s.addrs[chatService], worker: s.addrs[work],
 		processes: map[string]*process{llmWorker: s.procs[work]},
 		http:      &http.Client{Transport: transport},
 		client:    workerv1.NewWorkerClient(dialGRPC(t, s.addrs[work])),
 	}
-	awaitLinks(t, s.procs[chatService], len(s.procs)-3)
+	awaitLinks(t, s.procs[chatService], callees)
 	if !f.gateway {
 		awaitLinks(t, s.procs[api0], 1)
 	}
@@ -228,7 +238,7 @@ func (s *scene) record(hop string) *streamv1.Record {
 // story returns the edge's own record in GET /v1/streams/{id}.
 func (s *scene) story(hop string) *streamv1.Record {
 	s.t.Helper()
-	resp, err := s.http.Get("http://" + s.addrs[hop] + "/v1/streams/" + s.id)
+	resp, err := s.http.Get(s.urlAt(s.addrs[hop], "/v1/streams/"+s.id))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -267,7 +277,7 @@ func (s *scene) booked(hop string) lab.Statement {
 	return lab.Say(streamerr.Reason(r.GetReason()).String(), r.GetPath())
 }
 
-// counted returns the account of a hop's metrics: exactly one stream must have ended with the
+// counted returns the account of a hop's metrics: exactly one more stream must have ended with the
 // wanted reason and kind of origin.
 func (s *scene) counted(hop string, want lab.Statement) lab.Statement {
 	s.t.Helper()
@@ -275,6 +285,8 @@ func (s *scene) counted(hop string, want lab.Statement) lab.Statement {
 	origin, _, _ := strings.Cut(path, " > ")
 	found := s.procs[hop].scrape(s.t)
 	n := found.Sum("whence_stream_endings_total", "hop="+hop, "reason="+reason, "origin="+lab.ServiceOf(origin))
+	labels := strings.Join([]string{hop, reason, lab.ServiceOf(origin)}, " ")
+	n, s.counts[labels] = n-s.counts[labels], n
 	if n == 1 {
 		return want
 	}

@@ -76,12 +76,13 @@ const (
 // joined into one command line.
 type flags struct {
 	all, api, chat, worker []string
-	roles                  []string // of workers, by number; nil means no roles
-	moves                  bool     // for scenes: the stream begins on a worker that it will have to leave
-	beside                 bool     // for scenes: both workers run from the beginning, and that worker is chosen first
-	left                   []string // for scenes: the command line of that worker, if beside is set
-	gateway                bool     // for scenes: api-service/0 and chat-service are one process
-	earlier                []string // for scenes: the hops whose processes are of the last release
+	roles                  []string    // of workers, by number; nil means no roles
+	moves                  bool        // for scenes: the stream begins on a worker that it will have to leave
+	beside                 bool        // for scenes: both workers run from the beginning, and that worker is chosen first
+	left                   []string    // for scenes: the command line of that worker, if beside is set
+	gateway                bool        // for scenes: api-service/0 and chat-service are one process
+	earlier                []string    // for scenes: the hops whose processes are of the last release
+	over                   lab.Carrier // for scenes: of api-service/0, which is the only one; "" means lab.Plain, and two of them
 }
 
 // A whence is the whole path, running.
@@ -225,11 +226,14 @@ func (p *process) greeting(t *testing.T) (chat, worker string) {
 	return found[1], found[2]
 }
 
-func (w *whence) url(path string) string {
-	if w.tls {
-		return "https://" + w.api + path
+func (w *whence) url(path string) string { return w.urlAt(w.api, path) }
+
+// urlAt returns the URL of a path at an api-service.
+func (w *whence) urlAt(api, path string) string {
+	if w.tls && api == w.api {
+		return "https://" + api + path
 	}
-	return "http://" + w.api + path
+	return "http://" + api + path
 }
 
 // readiness returns the status of /readyz, or 0 if the connection fails.

@@ -465,6 +465,12 @@ func (s *scene) readSlowly() *refusal {
 	conn := s.narrow()
 	s.at = time.Now()
 	s.ask(s.t, conn, greedy(long, "stream", true), s.id)
+	return s.readSlowlyFrom(conn)
+}
+
+// readSlowlyFrom reads a connection until the edge cuts it.
+func (s *scene) readSlowlyFrom(conn net.Conn) *refusal {
+	s.t.Helper()
 	asked, b := 0, make([]byte, 1)
 	polltest.Eventually(s.t, "the slow reader is cut", func() bool { // polls every millisecond
 		if asked++; asked%20 == 0 {

@@ -25,6 +25,7 @@ type row struct {
 	flags    flags
 	upstream http.HandlerFunc // an engine beside the worker; nil means the embedded engine
 	left     http.HandlerFunc // an engine beside the worker that the stream has to leave; nil means the embedded engine
+	over     []lab.Carrier    // of the client; nil means lab.Plain
 	id       string           // of the stream; an id with the prefix fault: selects a built-in fault
 	act      func(s *scene) *refusal
 
@@ -99,47 +100,71 @@ func playFaults(t *testing.T, gateway bool, rows []row, more ...string) {
 	rows = ofCatalogue(t, rows, gateway)
 	binary(t, "whence")
 	_, _ = buildGRPCurl() // before any stream waits for a stop by grpcurl; rows that need grpcurl report if it is missing
-	var mu sync.Mutex
-	var found []*finding
-	t.Cleanup(func() {
-		if t.Failed() || *tableFile != "" {
-			report(t, found, len(rows))
-		}
-	})
+	k := newTable(t, len(rows))
 	for i := range rows {
 		r := &rows[i]
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()
-			f := &finding{row: r, says: map[string][]lab.Statement{}}
+			f := k.add(r)
 			traces := t.TempDir()
 			var s *scene
 			t.Cleanup(func() { // after the processes have ended: their logs are complete
-				if f.right = !t.Failed(); s == nil {
-					return // the scene was never set up
+				if f.right = !t.Failed(); s != nil {
+					f.conclude(t, s)
 				}
-				for _, hop := range r.Witnesses() {
-					if log := s.logged(hop); log != r.Want(hop) {
-						t.Errorf("the final log of %s has %q, want %q", hop, log, r.Want(hop))
-						f.right = false
-					}
-					if len(r.Path()) == 1 { // a request that the edge refuses is not a stream and has no span
-						continue
-					}
-					traced := s.traced(t, hop)
-					if f.says[hop] = append(f.says[hop], traced); traced != r.Want(hop) {
-						t.Errorf("the span of %s has %q, want %q", hop, traced, r.Want(hop))
-						f.right = false
-					}
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				found = append(found, f)
 			})
 			with := r.withUpstream(t)
 			with.all = slices.Concat(with.all, more)
 			s = stage(t, r.streamID(), traces, with)
 			investigate(t, r, s, f)
 		})
+	}
+}
+
+// A table has the findings of the rows that are played.
+type table struct {
+	mu    sync.Mutex // guards found
+	found []*finding
+}
+
+// newTable returns a table for a number of rows, which is printed at the end of the test if a row is wrong or
+// a file is named.
+func newTable(t *testing.T, rows int) *table {
+	t.Helper()
+	k := new(table)
+	t.Cleanup(func() {
+		if t.Failed() || *tableFile != "" {
+			report(t, k.found, rows)
+		}
+	})
+	return k
+}
+
+func (k *table) add(r *row) *finding {
+	f := &finding{row: r, says: map[string][]lab.Statement{}}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.found = append(k.found, f)
+	return f
+}
+
+// conclude checks the logs and spans of a scene whose processes have ended.
+func (f *finding) conclude(t *testing.T, s *scene) {
+	t.Helper()
+	r := f.row
+	for _, hop := range r.Witnesses() {
+		if log := s.logged(hop); log != r.Want(hop) {
+			t.Errorf("%s: the final log of %s has %q, want %q", r.name, hop, log, r.Want(hop))
+			f.right = false
+		}
+		if len(r.Path()) == 1 { // a request that the edge refuses is not a stream and has no span
+			continue
+		}
+		traced := s.traced(t, hop)
+		if f.says[hop] = append(f.says[hop], traced); traced != r.Want(hop) {
+			t.Errorf("%s: the span of %s has %q, want %q", r.name, hop, traced, r.Want(hop))
+			f.right = false
+		}
 	}
 }
 
@@ -245,28 +270,54 @@ func appendTable(t *testing.T, to, table string) {
 
 func names() []string {
 	var all []string
-	for _, r := range rows {
+	for _, r := range slices.Concat(rows, securedRows) {
 		all = append(all, r.name)
 	}
 	return all
 }
 
-// TestEveryEndingOfTheCatalogueIsPlayed: TestWhodunit has a row for each ending of the
-// catalogue.
+// TestEveryEndingOfTheCatalogueIsPlayed: there is a row for each ending of the catalogue, and each of
+// its carriers.
 func TestEveryEndingOfTheCatalogueIsPlayed(t *testing.T) {
 	t.Parallel()
+	type rowOver struct {
+		name string
+		over lab.Carrier
+	}
+	missing := map[rowOver]bool{}
 	for _, f := range lab.Faults {
-		if f.Reason != "" && !slices.Contains(names(), f.Name) {
-			t.Errorf("no row plays %q", f.Name)
+		for _, over := range carriers(f.Over) {
+			missing[rowOver{f.Name, over}] = f.Reason != ""
 		}
 	}
+	for _, r := range slices.Concat(rows, securedRows) {
+		for _, over := range carriers(r.over) {
+			if !missing[rowOver{r.name, over}] {
+				t.Errorf("the catalogue has no ending of %q over %s, or another row has played it", r.name, over)
+			}
+			missing[rowOver{r.name, over}] = false
+		}
+	}
+	for p, absent := range missing {
+		if absent {
+			t.Errorf("no row plays %q over %s", p.name, p.over)
+		}
+	}
+}
+
+// carriers returns the carriers of a fault or of a row.
+func carriers(over []lab.Carrier) []lab.Carrier {
+	if over == nil {
+		return []lab.Carrier{lab.Plain}
+	}
+	return over
 }
 
 // TestEndingsTableInTheDocsIsCurrent compares the table in bench/endings.md; -rewrite updates it.
 func TestEndingsTableInTheDocsIsCurrent(t *testing.T) {
 	t.Parallel()
 	var table strings.Builder
-	table.WriteString("| fault | reason | path, origin first | in a gateway |\n|---|---|---|---|\n")
+	table.WriteString("| fault | client over | reason | path, origin first | in a gateway |\n|---|---|---|---|---|\n")
 	for _, f := range lab.Faults {
 		if f.Reason == "" {
 			continue
@@ -277,7 +328,11 @@ func TestEndingsTableInTheDocsIsCurrent(t *testing.T) {
 		} else if joined.Origin != f.Origin {
 			gateway = joined.Origin
 		}
-		fmt.Fprintf(&table, "| %s | `%s` | %s | %s |\n", f.Name, f.Reason, f.Origin, gateway)
+		var over []string
+		for _, c := range f.Over {
+			over = append(over, string(c))
+		}
+		fmt.Fprintf(&table, "| %s | %s | `%s` | %s | %s |\n", f.Name, strings.Join(over, ", "), f.Reason, f.Origin, gateway)
 	}
 	keepTable(t, "../bench/endings.md", "<!-- rows -->\n", "<!-- end -->", table.String())
 }

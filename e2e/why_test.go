@@ -25,7 +25,7 @@ func (w *whence) why(t *testing.T, id string) streamstory.Story {
 // cancel sends DELETE /v1/streams/{id} to an api-service.
 func (w *whence) cancel(t *testing.T, api, id string, headers ...string) {
 	t.Helper()
-	if r := replyTo(t)(w.do(t.Context(), http.MethodDelete, "http://"+api+"/v1/streams/"+id, "", headers...)); r.status != http.StatusAccepted {
+	if r := replyTo(t)(w.do(t.Context(), http.MethodDelete, w.urlAt(api, "/v1/streams/"+id), "", headers...)); r.status != http.StatusAccepted {
 		t.Fatalf("DELETE %s: %d %s", id, r.status, r.body)
 	}
 }

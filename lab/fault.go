@@ -7,10 +7,21 @@ import (
 
 // A Fault is something that breaks, and what its observers must see.
 type Fault struct {
-	Name   string // what breaks, and where
-	Ending        // of a stream that runs then; its Reason is "" if only many streams show the fault
+	Name   string    // what breaks, and where
+	Ending           // of a stream that runs then; its Reason is "" if only many streams show the fault
+	Over   []Carrier // what connects the client to api-service when the fault is played; nil means Plain alone
 	Bounds []Bound
 }
+
+// A Carrier is what connects a client to api-service.
+type Carrier string
+
+// The carriers of clients.
+const (
+	Plain  Carrier = "HTTP/1.1"
+	Secure Carrier = "HTTP/1.1 with TLS"
+	HTTP2  Carrier = "HTTP/2"
+)
 
 // A Bound is the largest value that a figure of a fault may have, under load.
 type Bound struct {

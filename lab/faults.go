@@ -1,5 +1,11 @@
 package lab
 
+// The carriers of several faults.
+var (
+	everywhere = []Carrier{Plain, Secure, HTTP2}
+	secured    = []Carrier{Secure, HTTP2}
+)
+
 // The bounds of several faults.
 var (
 	left        = []Bound{{"client leaves until the engine has stopped, p99", Millis, 100}, {"most tokens that the engine made and the client did not get", Count, 2}}
@@ -17,24 +23,29 @@ var (
 // ending. bench/trust measures the bounds of each fault that has bounds. bench/endings.md and
 // bench/trust.md have the tables.
 var Faults = []Fault{
-	{Name: "client closes its connection", Ending: Ending{Reason: "client_gone", Origin: "client > api-service/0", Deaf: true}, Bounds: left},
-	{Name: "client resets its connection", Ending: Ending{Reason: "client_gone", Origin: "client > api-service/0", Deaf: true}, Bounds: left},
+	{Name: "client closes its connection", Ending: Ending{Reason: "client_gone", Origin: "client > api-service/0", Deaf: true}, Over: everywhere, Bounds: left},
+	{Name: "client resets its connection", Ending: Ending{Reason: "client_gone", Origin: "client > api-service/0", Deaf: true}, Over: everywhere, Bounds: left},
 	{Name: "client closes before the first token", Ending: Ending{Reason: "client_gone", Origin: "client > api-service/0", Deaf: true}, Bounds: left},
-	{Name: "client closes a request for a whole answer", Ending: Ending{Reason: "client_gone", Origin: "client > api-service/0", Deaf: true}},
+	{Name: "client closes a request for a whole answer", Ending: Ending{Reason: "client_gone", Origin: "client > api-service/0", Deaf: true}, Over: everywhere},
 	{Name: "client closes while llm-worker hangs", Ending: Ending{Reason: "client_gone", Origin: "client > api-service/0", Deaf: true, NoEngine: true}},
 	{Name: "client closes while its prompt is handed over", Ending: Ending{Reason: "client_gone", Origin: "client > api-service/0", Deaf: true}},
-	{Name: "client closes its WebSocket", Ending: Ending{Reason: "client_gone", Origin: "client > api-service/0", Deaf: true}},
+	{Name: "client closes its WebSocket", Ending: Ending{Reason: "client_gone", Origin: "client > api-service/0", Deaf: true}, Over: []Carrier{Plain, Secure}},
 	{Name: "client resets its WebSocket", Ending: Ending{Reason: "client_gone", Origin: "client > api-service/0", Deaf: true}},
 	{Name: "client stops its conversation over a WebSocket", Ending: Ending{Reason: "user_stop", Origin: "client > api-service/0"}},
 	{Name: "llm-worker is killed during a conversation over a WebSocket", Ending: Ending{Reason: "peer_lost", Origin: "llm-worker/0", Dead: "llm-worker/0", NoEngine: true}},
-	{Name: "DELETE of the stream", Ending: Ending{Reason: "user_stop", Origin: "client > api-service/0"}},
+	{Name: "DELETE of the stream", Ending: Ending{Reason: "user_stop", Origin: "client > api-service/0"}, Over: everywhere},
 	{Name: "DELETE at the other replica", Ending: Ending{Reason: "user_stop", Origin: "client > api-service/1 > chat-service"}},
 	{Name: "DELETE with the operator's key", Ending: Ending{Reason: "operator_stop", Origin: "operator > api-service/0"}},
 	{Name: "DELETE with the operator's key at the other replica", Ending: Ending{Reason: "operator_stop", Origin: "operator > api-service/1 > chat-service"}},
 	{Name: "abort_request of the stream", Ending: Ending{Reason: "user_stop", Origin: "client > api-service/0"}},
 	{Name: "abort_request at the other replica", Ending: Ending{Reason: "user_stop", Origin: "client > api-service/1 > chat-service"}},
-	{Name: "client's connection goes dead", Ending: Ending{Reason: "client_gone", Origin: "client > api-service/0", Deaf: true}},
-	{Name: "client reads a byte at a time", Ending: Ending{Reason: "slow_reader", Origin: "api-service/0", Deaf: true}},
+	{Name: "client's connection goes dead", Ending: Ending{Reason: "client_gone", Origin: "client > api-service/0", Deaf: true}, Over: everywhere},
+	{Name: "client's connection ends within a record", Ending: Ending{Reason: "client_gone", Origin: "client > api-service/0", Deaf: true}, Over: secured},
+	{Name: "client sends a stray byte and closes its connection", Ending: Ending{Reason: "client_gone", Origin: "client > api-service/0", Deaf: true}, Over: secured},
+	{Name: "client resets its stream", Ending: Ending{Reason: "client_gone", Origin: "client > api-service/0", Deaf: true}, Over: []Carrier{HTTP2}},
+	{Name: "client says GOAWAY and closes its connection", Ending: Ending{Reason: "client_gone", Origin: "client > api-service/0", Deaf: true}, Over: []Carrier{HTTP2}},
+	{Name: "client reads its connection, and not its stream", Ending: Ending{Reason: "slow_reader", Origin: "api-service/0", Deaf: true}, Over: []Carrier{HTTP2}},
+	{Name: "client reads a byte at a time", Ending: Ending{Reason: "slow_reader", Origin: "api-service/0", Deaf: true}, Over: everywhere},
 	{Name: "DELETE of a stream that its client does not read", Ending: Ending{Reason: "user_stop", Origin: "client > api-service/0", Deaf: true}},
 	{Name: "deadline of a stream that its client does not read", Ending: Ending{Reason: "deadline", Origin: "api-service/0", Deaf: true}},
 	{Name: "api-service drains while a client does not read", Ending: Ending{Reason: "draining", Origin: "api-service/0", Leaves: "api-service/0", Deaf: true}},
@@ -42,7 +53,7 @@ var Faults = []Fault{
 	{Name: "deadline of a gRPC caller", Ending: Ending{Reason: "deadline", Origin: "chat-service", Hops: "chat-service > llm-worker/0", Deaf: true}},
 	{Name: "api-service panics", Ending: Ending{Reason: "internal", Origin: "api-service/0"}},
 	{Name: "api-service is killed", Ending: Ending{Reason: "peer_lost", Origin: "api-service/0", Dead: "api-service/0", Deaf: true}, Bounds: []Bound{{"death until the engine has stopped the last stream", Millis, 250}}},
-	{Name: "api-service drains", Ending: Ending{Reason: "draining", Origin: "api-service/0", Leaves: "api-service/0"}},
+	{Name: "api-service drains", Ending: Ending{Reason: "draining", Origin: "api-service/0", Leaves: "api-service/0"}, Over: everywhere},
 	{Name: "api-service gets a second signal", Ending: Ending{Reason: "draining", Origin: "api-service/0", Leaves: "api-service/0"}, Bounds: killedTwice},
 	{Name: "api-service gets a second signal while a client does not read", Ending: Ending{Reason: "draining", Origin: "api-service/0", Leaves: "api-service/0", Deaf: true}},
 	{Name: "chat-service panics", Ending: Ending{Reason: "internal", Origin: "chat-service"}},
