@@ -58,7 +58,7 @@ func (s *Server) listens() bool {
 	if err != nil {
 		return false
 	}
-	defer conn.Close()
+	defer conn.Close() //nolint:errcheck // the answer is read, or no use
 	if _, err := io.WriteString(conn, "INFO server\r\nQUIT\r\n"); err != nil {
 		return false
 	}
