@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -124,8 +125,22 @@ func NoCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	cmd.SuggestionsMinimumDistance = min(maxDistance, max(1, len(args[0])/3)) // of a short name, any other is near
-	return Misuse("there is no command %.64q%s\nRun '%s --help' to see the commands.", args[0], didYouMean(cmd.SuggestionsFor(args[0])), cmd.CommandPath())
+	return Misuse("there is no command %.64q%s\nRun '%s --help' to see the commands.", args[0], didYouMean(nearCommands(cmd, args[0])), cmd.CommandPath())
+}
+
+// nearCommands returns the commands below cmd that a misspelt name may mean. Of a short name, any other
+// is near, unless it has the same letters.
+func nearCommands(cmd *cobra.Command, name string) []string {
+	letters := func(s string) string { return string(slices.Sorted(slices.Values([]byte(s)))) }
+	cmd.SuggestionsMinimumDistance = min(maxDistance, max(1, len(name)/3))
+	near := cmd.SuggestionsFor(name)
+	cmd.SuggestionsMinimumDistance = maxDistance
+	for _, s := range cmd.SuggestionsFor(name) {
+		if letters(s) == letters(name) && !slices.Contains(near, s) {
+			near = append(near, s)
+		}
+	}
+	return near
 }
 
 // NoArguments refuses all arguments.
