@@ -236,7 +236,7 @@ func (c *securedClient) request(a ask) {
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set(idName, s.id)
 	go func() {
-		resp, _ := c.http2.RoundTrip(req) //nolint:bodyclose // live has it
+		resp, _ := c.http2.RoundTrip(req)
 		c.answers <- resp
 	}()
 }

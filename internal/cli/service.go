@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -117,13 +118,13 @@ func (s *Service) serve(addr string, l *process.Log, watched *observe.Config) er
 func open(ports []Port) error {
 	var wrong []error
 	taken := false
-	free := ""
+	var free []string
 	for _, p := range ports {
 		ln, err := net.Listen("tcp", p.Address)
 		if err != nil {
 			wrong = append(wrong, fmt.Errorf("--%s: %w", p.Flag, err))
 			taken = taken || errors.Is(err, syscall.EADDRINUSE)
-			free += " --" + p.Flag + " 127.0.0.1:0"
+			free = append(free, "--"+p.Flag+" 127.0.0.1:0")
 			continue
 		}
 		*p.Open = ln
@@ -137,7 +138,7 @@ func open(ports []Port) error {
 		}
 	}
 	if taken {
-		wrong = append(wrong, errors.New("another process, perhaps another whence, listens there; these flags take any free ports:"+free))
+		wrong = append(wrong, errors.New("another process, perhaps another whence, listens there; these flags take any free ports: "+strings.Join(free, " ")))
 	}
 	return errors.Join(wrong...)
 }

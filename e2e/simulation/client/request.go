@@ -87,7 +87,7 @@ func (v *Visit) inTurn(r *Request, before *Visit) Answer {
 		return Answer{Tokens: -1, Shut: true}
 	}
 	v.paceAt(r.Pace)
-	resp, err := http.ReadResponse(v.in, nil) //nolint:bodyclose // read does
+	resp, err := http.ReadResponse(v.in, nil)
 	if err == nil && resp.StatusCode == http.StatusContinue {
 		v.write(body)
 		resp, err = http.ReadResponse(v.in, nil) //nolint:bodyclose // read does

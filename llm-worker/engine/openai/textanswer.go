@@ -101,7 +101,7 @@ type piece struct {
 // follows reports whether a reader takes the content of w after that of the piece, if both are one message.
 func (p *piece) follows(w *workerv1.Written) bool {
 	hasText, hasCalls := p.written.GetText() != "", len(p.written.GetCalls()) > 0
-	return !(hasCalls && w.GetText() != "" || (hasCalls || hasText) && w.GetReasoning() != "")
+	return (w.GetText() == "" || !hasCalls) && (w.GetReasoning() == "" || !hasCalls && !hasText)
 }
 
 // take returns the first piece, or an empty one.
