@@ -39,7 +39,8 @@ type worker struct {
 	addr string
 	live atomic.Int32
 
-	embedded atomic.Pointer[workerv1.EmbedRequest] // the last one
+	described atomic.Int32                          // requests for info
+	embedded  atomic.Pointer[workerv1.EmbedRequest] // the last one
 
 	mu    sync.Mutex // guards the following fields
 	asked []*workerv1.TokenRequest
@@ -56,6 +57,7 @@ func (w *worker) Embed(_ context.Context, req *workerv1.EmbedRequest) (*workerv1
 }
 
 func (w *worker) Info(context.Context, *workerv1.InfoRequest) (*llmv1.WorkerInfo, error) {
+	w.described.Add(1)
 	return &w.info, nil
 }
 

@@ -76,11 +76,14 @@ func (r *Registry) prepare(c Card) (*model, error) {
 	if !loaded.HasTemplate && !loaded.TextOnly {
 		log.Warn("the model has no chat template, so chats are refused; completions, vectors and scores need none", "model", loaded.Name)
 	}
-	times := c.settle()
+	times, templates := c.settle(), newTemplateCheck(loaded, log)
 	pool := route.New(route.Options{
 		Self: self, Connect: r.Connect, Policy: streams, Prompts: prompts, KV: kv, Metrics: m.Router(cmp.Or(c.Policy, policy.LeastLoaded)),
 		Migrations: c.Migrations, MigrateAfter: times.MigrateAfter, FirstTokenMove: times.FirstTokenMove, HandoverAbove: c.HandoverAbove,
-		Check: func(info *llmv1.WorkerInfo) error { return fits(loaded, info) }, Log: log,
+		Check: func(info *llmv1.WorkerInfo) error {
+			templates.compare(info)
+			return fits(loaded, info)
+		}, Log: log,
 	})
 	loaded.WorkerContext, loaded.TakesImages = pool.Context, pool.TakesImages
 	loaded.Restarts = restart.Options{Self: self, Allow: pool.Retry, Log: log}

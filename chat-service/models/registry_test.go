@@ -125,6 +125,24 @@ func TestWorkerIsFoundByAnAlias(t *testing.T) {
 	}
 }
 
+// TestOtherTemplateOfAServerIsTold: once, and not if only the token that begins every text is missing.
+func TestOtherTemplateOfAServerIsTold(t *testing.T) {
+	const greeting = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+	same := work(t, "w/same", "m", func(i *llmv1.WorkerInfo) { i.Rendered = greeting })
+	other := work(t, "w/other", "m", func(i *llmv1.WorkerInfo) { i.Rendered = strings.Replace(greeting, "user", "human", 1) })
+	r, j := open(t)
+	c := card("m", same, other)
+	c.Template = filepath.Join(t.TempDir(), "t.jinja")
+	write(t, c.Template, "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n")
+	set(t, r, c)
+	healthy(t, r, 2)
+	const line = "renders conversations otherwise"
+	polltest.Eventually(t, "both were probed again", func() bool { return same.described.Load() > 2 && other.described.Load() > 2 })
+	if j.Count(line) != 1 || j.Count("worker=w/other server=\"<|im_start|>human") != 1 {
+		t.Error(j)
+	}
+}
+
 func TestInvalidCardsChangeNothing(t *testing.T) {
 	a := work(t, "w/a", "a", nil)
 	r, _ := open(t)

@@ -324,6 +324,10 @@ struct WorkerInfo {
   // Further names of the model, under which requests may ask for it, too: those of its server, and the
   // last part of an id on a hub.
   24: list<string> aliases
+  // How the chat template of the server that generates writes a conversation of one message, "Hi" of the
+  // user, with the opening of an answer; empty if the server does not tell. A caller that renders
+  // conversations compares its own template.
+  25: string rendered
 }
 
 // Capabilities describes what happens to a request and its answer between the worker and the model.

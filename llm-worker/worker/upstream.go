@@ -47,7 +47,7 @@ const (
 func (c *Config) kindFlags(fs *flag.FlagSet) {
 	c.UpstreamFlags(fs)
 	fs.Var(&c.Upstream.Rank, "upstream-rank", "the data-parallel `rank` of that vLLM or SGLang that this worker uses, over HTTP, or vLLM's gRPC: start a worker for each rank; empty to let the server choose one for each request")
-	fs.StringVar(&c.Events.Events, "upstream-kv-events", "", "`endpoint` of the KV cache events of vLLM, SGLang or llm-d: tcp://host:port to connect to, or tcp://*:port (or @tcp://host:port) to bind for an engine that connects; empty for none")
+	fs.StringVar(&c.Events.Events, "upstream-kv-events", "", "`endpoint` of the KV cache events of vLLM, SGLang or llm-d: tcp://host:port to connect to, tcp://*:port (or @tcp://host:port) to bind for an engine that connects, or grpc for those that vLLM's gRPC service relays; empty for none")
 	fs.StringVar(&c.Events.Replay, "upstream-kv-replay", "", "`tcp://host:port` where that engine replays batches that were missed; empty for none")
 	fs.StringVar(&c.Events.Topic, "upstream-kv-topic", "", "`prefix` of the topics of that engine's batches")
 	flags.Group(fs, flags.Engine)
@@ -170,6 +170,9 @@ func (c *Config) validateEngine() error {
 	if c.NeedsRecognition() {
 		return c.validateAddress()
 	}
+	if c.Events.Events == upstream.OverGRPC && c.Engine != VLLM {
+		return fmt.Errorf("--upstream-kv-events %s needs vLLM's gRPC service, --engine %s", upstream.OverGRPC, VLLM)
+	}
 	switch c.Engine {
 	case "", Auto, Embedded, Sim:
 		if up.Upstream != "" {
@@ -192,6 +195,7 @@ func (c *Config) validateEngine() error {
 func (c *Config) events() upstream.Options {
 	events := c.Events
 	events.Rank, _ = c.Upstream.Rank.Number()
+	events.Server = c.Upstream.Upstream
 	return events
 }
 
@@ -359,7 +363,7 @@ func (c *Config) upstreamed(e upstreamEngine, config *beside.Config, hop *metric
 				info.Model, info.ContextLength, info.VocabSize, info.EosTokenIds = up.Name, uint32(up.Context), uint32(up.Vocab), up.EOS
 				info.Capabilities, info.Resumes = up.Capabilities, up.Resumes
 				info.Embeds, info.Scores, info.PoolsOnly = up.AskEmbed != nil, up.AskScore != nil, up.Ask == nil
-				info.Server = strings.Join(slices.Concat(up.Facts, up.Notes), "; ")
+				info.Server, info.Rendered = strings.Join(slices.Concat(up.Facts, up.Notes), "; "), up.Rendered
 			}
 			return info
 		},

@@ -50,6 +50,8 @@ type Upstream struct {
 	// Facts describe for the operator what the server is used for, and Notes tell what a trial has found that
 	// the operator may want to change, each in a sentence. Notes are also logged, as warnings.
 	Facts, Notes []string
+	// Rendered is how the server's chat template writes capability.Greeting; "" if the server does not tell.
+	Rendered string
 	// Slots is the number of requests that the server runs at a time; 0 if the server does not report it.
 	Slots int
 	// Resumes reports that the server can continue answers that another server began; see

@@ -107,6 +107,7 @@ func (e *Engine) try(ctx context.Context, now *props) (*beside.Upstream, error) 
 	if err := beside.TryPlain(ctx, up.Ask, e.trials.Plain); err != nil {
 		return up, err
 	}
+	up.Rendered = e.client.Rendered(ctx)
 	form := beside.FormTrial{Upstream: up, Ask: up.Ask, Prompt: e.trials.Plain.GetPrompt(), Text: e.model.Texts()}
 	return up, form.Try(ctx)
 }

@@ -56,3 +56,15 @@ func (e *Engine) agreeByCount(ctx context.Context, up *upstream) (note string, e
 func (e *Engine) agreement(up *upstream) *lexicon.Agreement {
 	return &lexicon.Agreement{Model: e.model, Server: up.model, Loose: up.prompt == llmv1.Form_FORM_TEXT}
 }
+
+// rendered returns how the server's chat template writes a greeting, or "".
+func (e *Engine) rendered(ctx context.Context, up *upstream) string {
+	switch up.kind {
+	case llamacpp:
+		return e.client.Rendered(ctx)
+	case vllm, whence:
+		return e.model.Text(e.client.RenderedIDs(ctx, up.model))
+	default:
+		return ""
+	}
+}

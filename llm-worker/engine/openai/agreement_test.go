@@ -44,6 +44,24 @@ func TestServerOfAnotherModelIsRefused(t *testing.T) {
 	}
 }
 
+// TestServerTellsHowItsTemplateWritesAGreeting: chat-service compares its own.
+func TestServerTellsHowItsTemplateWritesAGreeting(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change func(*fake)
+		want   string
+	}{
+		"vLLM":                     {func(*fake) {}, besidetest.Rendered("Hi")},
+		"vLLM without /tokenize":   {func(f *fake) { f.tokenize = nil }, ""},
+		"a make that is not known": {func(f *fake) { f.owner = "acme" }, ""},
+	} {
+		f := newFake(t, counting, test.change)
+		if got := engineOn(t, f.URL).Upstream().Rendered; got != test.want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
 // TestServerThatDoesNotTellItsTokensIsUsed: a server may have no such endpoint, or not offer it to the worker.
 func TestServerThatDoesNotTellItsTokensIsUsed(t *testing.T) {
 	t.Parallel()

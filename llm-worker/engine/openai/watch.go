@@ -276,6 +276,7 @@ func (e *Engine) try(ctx context.Context, up *upstream) (*upstream, error) {
 			case err == nil:
 				_ = e.tryPooling(ctx, &as) // none: it generates
 				e.readAdapters(ctx, &as)
+				as.Rendered = e.rendered(ctx, &as)
 				return &as, nil
 			case up.onlyPools(err):
 				return e.tryOnlyPooling(ctx, up, err)

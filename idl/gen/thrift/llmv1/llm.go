@@ -1089,6 +1089,7 @@ type WorkerInfo struct {
 	Scores        bool          `thrift:"scores,22" frugal:"22,default,bool" json:"scores"`
 	PoolsOnly     bool          `thrift:"pools_only,23" frugal:"23,default,bool" json:"pools_only"`
 	Aliases       []string      `thrift:"aliases,24" frugal:"24,default,list<string>" json:"aliases"`
+	Rendered      string        `thrift:"rendered,25" frugal:"25,default,string" json:"rendered"`
 }
 
 func NewWorkerInfo() *WorkerInfo {
@@ -1192,6 +1193,10 @@ func (p *WorkerInfo) GetAliases() (v []string) {
 	return p.Aliases
 }
 
+func (p *WorkerInfo) GetRendered() (v string) {
+	return p.Rendered
+}
+
 func (p *WorkerInfo) IsSetLoad() bool {
 	return p.Load != nil
 }
@@ -1229,6 +1234,7 @@ var fieldIDToName_WorkerInfo = map[int16]string{
 	22: "scores",
 	23: "pools_only",
 	24: "aliases",
+	25: "rendered",
 }
 
 type Capabilities struct {

@@ -32,6 +32,7 @@ func TokenizeCharacters(rw http.ResponseWriter, r *http.Request) {
 func tokenize(rw http.ResponseWriter, r *http.Request, encode func(text string, special bool) []uint32) {
 	asked := struct {
 		Prompt, Content *string
+		Messages        []struct{ Role, Content string }
 		AddSpecial      bool `json:"add_special"`
 		Special         bool `json:"add_special_tokens"`
 	}{Special: true}
@@ -45,9 +46,16 @@ func tokenize(rw http.ResponseWriter, r *http.Request, encode func(text string, 
 		_ = json.NewEncoder(rw).Encode(map[string]any{"count": len(ids), "max_model_len": Context, "tokens": ids, "token_strs": nil})
 	case asked.Content != nil:
 		_ = json.NewEncoder(rw).Encode(map[string]any{"tokens": encode(*asked.Content, asked.AddSpecial)})
+	case len(asked.Messages) == 1:
+		_ = json.NewEncoder(rw).Encode(map[string]any{"tokens": encode(Rendered(asked.Messages[0].Content), false)})
 	default:
 		http.Error(rw, `{"error":{"message":"no text"}}`, http.StatusBadRequest)
 	}
+}
+
+// Rendered is how the servers of this package render a message of the user.
+func Rendered(content string) string {
+	return "<|im_start|>user\n" + content + "<|im_end|>\n<|im_start|>assistant\n"
 }
 
 // Tiny returns the tokenizer of whence-tiny, whose files the engines under test have.

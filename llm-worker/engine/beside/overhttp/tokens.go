@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/whence-dev/whence/internal/capability"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 )
 
@@ -26,4 +27,36 @@ func (c *Client) Tokenize(ctx context.Context, body map[string]any) ([]uint32, e
 		return nil, beside.Broken(errors.New("/tokenize: a text without tokens"))
 	}
 	return said.Tokens, nil
+}
+
+// maxRendered bounds a rendered greeting, in bytes: templates write default prompts of some kilobytes.
+const maxRendered = 64 << 10
+
+// greeting is the conversation of capability.Greeting.
+func greeting() []map[string]string {
+	return []map[string]string{{"role": "user", "content": capability.Greeting}}
+}
+
+// Rendered asks llama.cpp's POST /apply-template for the prompt of capability.Greeting; "" if the server does not
+// tell.
+func (c *Client) Rendered(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, tokenizeTimeout)
+	defer cancel()
+	var said struct {
+		Prompt string `json:"prompt"`
+	}
+	if c.Ask(ctx, "/apply-template", map[string]any{"messages": greeting()}, &said) != nil || len(said.Prompt) > maxRendered {
+		return ""
+	}
+	return said.Prompt
+}
+
+// RenderedIDs asks POST /tokenize, in the form of vLLM and Whence, for the tokens of the prompt of capability.Greeting; none
+// if the server does not tell.
+func (c *Client) RenderedIDs(ctx context.Context, model string) []uint32 {
+	ids, err := c.Tokenize(ctx, map[string]any{"model": model, "messages": greeting(), "add_generation_prompt": true})
+	if err != nil || len(ids) > maxRendered {
+		return nil
+	}
+	return ids
 }

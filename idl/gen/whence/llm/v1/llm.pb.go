@@ -1418,7 +1418,11 @@ type WorkerInfo struct {
 	PoolsOnly bool `protobuf:"varint,23,opt,name=pools_only,json=poolsOnly,proto3" json:"pools_only,omitempty"`
 	// Further names of the model, under which requests may ask for it, too: those of its server, and the
 	// last part of an id on a hub.
-	Aliases       []string `protobuf:"bytes,24,rep,name=aliases,proto3" json:"aliases,omitempty"`
+	Aliases []string `protobuf:"bytes,24,rep,name=aliases,proto3" json:"aliases,omitempty"`
+	// How the chat template of the server that generates writes a conversation of one message, "Hi" of the
+	// user, with the opening of an answer; empty if the server does not tell. A caller that renders
+	// conversations compares its own template.
+	Rendered      string `protobuf:"bytes,25,opt,name=rendered,proto3" json:"rendered,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1598,6 +1602,13 @@ func (x *WorkerInfo) GetAliases() []string {
 		return x.Aliases
 	}
 	return nil
+}
+
+func (x *WorkerInfo) GetRendered() string {
+	if x != nil {
+		return x.Rendered
+	}
+	return ""
 }
 
 // Capabilities describes what happens to a request and its answer between the worker and the model.
@@ -1943,7 +1954,7 @@ const file_whence_llm_v1_llm_proto_rawDesc = "" +
 	"\n" +
 	"media_type\x18\x02 \x01(\tR\tmediaType\"#\n" +
 	"\tEmbedding\x12\x16\n" +
-	"\x06values\x18\x01 \x03(\x02R\x06values\"\xbb\x05\n" +
+	"\x06values\x18\x01 \x03(\x02R\x06values\"\xd7\x05\n" +
 	"\n" +
 	"WorkerInfo\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x14\n" +
@@ -1969,7 +1980,8 @@ const file_whence_llm_v1_llm_proto_rawDesc = "" +
 	"\x06scores\x18\x16 \x01(\bR\x06scores\x12\x1d\n" +
 	"\n" +
 	"pools_only\x18\x17 \x01(\bR\tpoolsOnly\x12\x18\n" +
-	"\aaliases\x18\x18 \x03(\tR\aaliasesJ\x04\b\r\x10\x0eJ\x04\b\x0f\x10\x10J\x04\b\x10\x10\x11\"\xf2\x02\n" +
+	"\aaliases\x18\x18 \x03(\tR\aaliases\x12\x1a\n" +
+	"\brendered\x18\x19 \x01(\tR\brenderedJ\x04\b\r\x10\x0eJ\x04\b\x0f\x10\x10J\x04\b\x10\x10\x11\"\xf2\x02\n" +
 	"\fCapabilities\x12+\n" +
 	"\x06prompt\x18\x01 \x01(\x0e2\x13.whence.llm.v1.FormR\x06prompt\x12+\n" +
 	"\x06answer\x18\x02 \x01(\x0e2\x13.whence.llm.v1.FormR\x06answer\x12\x1a\n" +
