@@ -56,7 +56,10 @@ const redialEvery = time.Second
 // Run listens until ctx is done.
 func (l *Listener) Run(ctx context.Context) {
 	listen, doing := l.connect, "connecting again each second"
-	if l.events.bind {
+	switch {
+	case l.opts.Events == OverGRPC:
+		listen = l.subscribe
+	case l.events.bind:
 		listen, doing = l.bind, "binding the address again each second"
 	}
 	timer := time.NewTimer(0)

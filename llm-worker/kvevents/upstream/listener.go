@@ -1,7 +1,8 @@
 // Package upstream listens to the KV cache events of the engine beside a worker, in the format of
 // vLLM and SGLang, and reports to a hub which blocks the engine holds, under our names.
 //
-// The engine publishes batches over ZeroMQ: topic, number, msgpack. The listener connects to the
+// The engine publishes batches over ZeroMQ: topic, number, msgpack. vLLM's gRPC service relays them, and begins with the
+// content of the cache (OverGRPC). The listener connects to the
 // engine's socket, or binds a socket that the engine connects to. A missing batch is requested from
 // the engine's replay socket. If that fails, all blocks are forgotten, because removals may have
 // been missed. Engines name blocks by their own hashes; our names are computed from the token ids
@@ -30,8 +31,10 @@ import (
 // Options are the endpoints of an engine's events. The zero value means none.
 type Options struct {
 	// Events is the engine's PUB socket, such as tcp://127.0.0.1:5557; or the address to bind for
-	// an engine that connects to us: tcp://*:5557 for all interfaces, @tcp://10.0.0.7:5557 for one.
+	// an engine that connects to us: tcp://*:5557 for all interfaces, @tcp://10.0.0.7:5557 for one. OverGRPC
+	// stands for the engine's gRPC service, at Server.
 	Events string
+	Server string // host:port of that service
 	Replay string // the engine's ROUTER socket; "" for none
 	Topic  string // prefix of the topics of its batches
 	// Rank is added to the ports: each data-parallel rank of vLLM and SGLang publishes on its own.
@@ -40,6 +43,12 @@ type Options struct {
 
 // Validate checks o. Its errors name the flags.
 func (o *Options) Validate() error {
+	if o.Events == OverGRPC {
+		if o.Replay != "" || o.Topic != "" {
+			return fmt.Errorf("--upstream-kv-replay and --upstream-kv-topic are of no use with --upstream-kv-events %s", OverGRPC)
+		}
+		return nil
+	}
 	_, err := parseEndpoint(o.Events, o.Rank)
 	if o.Events != "" && err != nil {
 		return fmt.Errorf("--upstream-kv-events: %w", err)

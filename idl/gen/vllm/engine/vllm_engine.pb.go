@@ -23,6 +23,101 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type KvCacheTier int32
+
+const (
+	KvCacheTier_KV_CACHE_TIER_UNSPECIFIED KvCacheTier = 0
+	KvCacheTier_KV_CACHE_TIER_DEVICE      KvCacheTier = 1
+)
+
+// Enum value maps for KvCacheTier.
+var (
+	KvCacheTier_name = map[int32]string{
+		0: "KV_CACHE_TIER_UNSPECIFIED",
+		1: "KV_CACHE_TIER_DEVICE",
+	}
+	KvCacheTier_value = map[string]int32{
+		"KV_CACHE_TIER_UNSPECIFIED": 0,
+		"KV_CACHE_TIER_DEVICE":      1,
+	}
+)
+
+func (x KvCacheTier) Enum() *KvCacheTier {
+	p := new(KvCacheTier)
+	*p = x
+	return p
+}
+
+func (x KvCacheTier) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (KvCacheTier) Descriptor() protoreflect.EnumDescriptor {
+	return file_vllm_grpc_engine_vllm_engine_proto_enumTypes[0].Descriptor()
+}
+
+func (KvCacheTier) Type() protoreflect.EnumType {
+	return &file_vllm_grpc_engine_vllm_engine_proto_enumTypes[0]
+}
+
+func (x KvCacheTier) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use KvCacheTier.Descriptor instead.
+func (KvCacheTier) EnumDescriptor() ([]byte, []int) {
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{0}
+}
+
+type KvCacheLocality int32
+
+const (
+	KvCacheLocality_KV_CACHE_LOCALITY_UNSPECIFIED KvCacheLocality = 0
+	KvCacheLocality_KV_CACHE_LOCALITY_LOCAL       KvCacheLocality = 1
+	KvCacheLocality_KV_CACHE_LOCALITY_REMOTE      KvCacheLocality = 2
+)
+
+// Enum value maps for KvCacheLocality.
+var (
+	KvCacheLocality_name = map[int32]string{
+		0: "KV_CACHE_LOCALITY_UNSPECIFIED",
+		1: "KV_CACHE_LOCALITY_LOCAL",
+		2: "KV_CACHE_LOCALITY_REMOTE",
+	}
+	KvCacheLocality_value = map[string]int32{
+		"KV_CACHE_LOCALITY_UNSPECIFIED": 0,
+		"KV_CACHE_LOCALITY_LOCAL":       1,
+		"KV_CACHE_LOCALITY_REMOTE":      2,
+	}
+)
+
+func (x KvCacheLocality) Enum() *KvCacheLocality {
+	p := new(KvCacheLocality)
+	*p = x
+	return p
+}
+
+func (x KvCacheLocality) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (KvCacheLocality) Descriptor() protoreflect.EnumDescriptor {
+	return file_vllm_grpc_engine_vllm_engine_proto_enumTypes[1].Descriptor()
+}
+
+func (KvCacheLocality) Type() protoreflect.EnumType {
+	return &file_vllm_grpc_engine_vllm_engine_proto_enumTypes[1]
+}
+
+func (x KvCacheLocality) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use KvCacheLocality.Descriptor instead.
+func (KvCacheLocality) EnumDescriptor() ([]byte, []int) {
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{1}
+}
+
 type GetTokenizerRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1740,6 +1835,647 @@ func (x *SchedulerLoad) GetMaxRunningRequests() int32 {
 	return 0
 }
 
+type SubscribeKvEventsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubscribeKvEventsRequest) Reset() {
+	*x = SubscribeKvEventsRequest{}
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubscribeKvEventsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubscribeKvEventsRequest) ProtoMessage() {}
+
+func (x *SubscribeKvEventsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubscribeKvEventsRequest.ProtoReflect.Descriptor instead.
+func (*SubscribeKvEventsRequest) Descriptor() ([]byte, []int) {
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{26}
+}
+
+type KvEventBatch struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Consecutive for each rank. A new subscriber gets the content of the cache first.
+	SequenceNumber uint64          `protobuf:"varint,1,opt,name=sequence_number,json=sequenceNumber,proto3" json:"sequence_number,omitempty"`
+	Events         []*KvCacheEvent `protobuf:"bytes,3,rep,name=events,proto3" json:"events,omitempty"`
+	DpRank         *int32          `protobuf:"varint,4,opt,name=dp_rank,json=dpRank,proto3,oneof" json:"dp_rank,omitempty"`
+	Load           *EngineLoad     `protobuf:"bytes,8,opt,name=load,proto3" json:"load,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *KvEventBatch) Reset() {
+	*x = KvEventBatch{}
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KvEventBatch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KvEventBatch) ProtoMessage() {}
+
+func (x *KvEventBatch) ProtoReflect() protoreflect.Message {
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KvEventBatch.ProtoReflect.Descriptor instead.
+func (*KvEventBatch) Descriptor() ([]byte, []int) {
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *KvEventBatch) GetSequenceNumber() uint64 {
+	if x != nil {
+		return x.SequenceNumber
+	}
+	return 0
+}
+
+func (x *KvEventBatch) GetEvents() []*KvCacheEvent {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+func (x *KvEventBatch) GetDpRank() int32 {
+	if x != nil && x.DpRank != nil {
+		return *x.DpRank
+	}
+	return 0
+}
+
+func (x *KvEventBatch) GetLoad() *EngineLoad {
+	if x != nil {
+		return x.Load
+	}
+	return nil
+}
+
+type EngineLoad struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	LoadOnly      bool                   `protobuf:"varint,9,opt,name=load_only,json=loadOnly,proto3" json:"load_only,omitempty"` // the batch has no events, and the number of the one before
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EngineLoad) Reset() {
+	*x = EngineLoad{}
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EngineLoad) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EngineLoad) ProtoMessage() {}
+
+func (x *EngineLoad) ProtoReflect() protoreflect.Message {
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EngineLoad.ProtoReflect.Descriptor instead.
+func (*EngineLoad) Descriptor() ([]byte, []int) {
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *EngineLoad) GetLoadOnly() bool {
+	if x != nil {
+		return x.LoadOnly
+	}
+	return false
+}
+
+type KvCacheEvent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Data:
+	//
+	//	*KvCacheEvent_Stored
+	//	*KvCacheEvent_Removed
+	//	*KvCacheEvent_Cleared
+	Data          isKvCacheEvent_Data `protobuf_oneof:"data"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KvCacheEvent) Reset() {
+	*x = KvCacheEvent{}
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KvCacheEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KvCacheEvent) ProtoMessage() {}
+
+func (x *KvCacheEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KvCacheEvent.ProtoReflect.Descriptor instead.
+func (*KvCacheEvent) Descriptor() ([]byte, []int) {
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *KvCacheEvent) GetData() isKvCacheEvent_Data {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *KvCacheEvent) GetStored() *KvBlocksStored {
+	if x != nil {
+		if x, ok := x.Data.(*KvCacheEvent_Stored); ok {
+			return x.Stored
+		}
+	}
+	return nil
+}
+
+func (x *KvCacheEvent) GetRemoved() *KvBlocksRemoved {
+	if x != nil {
+		if x, ok := x.Data.(*KvCacheEvent_Removed); ok {
+			return x.Removed
+		}
+	}
+	return nil
+}
+
+func (x *KvCacheEvent) GetCleared() *KvCacheCleared {
+	if x != nil {
+		if x, ok := x.Data.(*KvCacheEvent_Cleared); ok {
+			return x.Cleared
+		}
+	}
+	return nil
+}
+
+type isKvCacheEvent_Data interface {
+	isKvCacheEvent_Data()
+}
+
+type KvCacheEvent_Stored struct {
+	Stored *KvBlocksStored `protobuf:"bytes,2,opt,name=stored,proto3,oneof"`
+}
+
+type KvCacheEvent_Removed struct {
+	Removed *KvBlocksRemoved `protobuf:"bytes,3,opt,name=removed,proto3,oneof"`
+}
+
+type KvCacheEvent_Cleared struct {
+	Cleared *KvCacheCleared `protobuf:"bytes,4,opt,name=cleared,proto3,oneof"`
+}
+
+func (*KvCacheEvent_Stored) isKvCacheEvent_Data() {}
+
+func (*KvCacheEvent_Removed) isKvCacheEvent_Data() {}
+
+func (*KvCacheEvent_Cleared) isKvCacheEvent_Data() {}
+
+type KvBlocksStored struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Blocks          []*KvBlock             `protobuf:"bytes,1,rep,name=blocks,proto3" json:"blocks,omitempty"`
+	ParentBlockHash *int64                 `protobuf:"varint,2,opt,name=parent_block_hash,json=parentBlockHash,proto3,oneof" json:"parent_block_hash,omitempty"`  // of the first block; the others follow each other
+	Tier            *KvCacheTier           `protobuf:"varint,3,opt,name=tier,proto3,enum=vllm.grpc.engine.KvCacheTier,oneof" json:"tier,omitempty"`               // where the blocks are; the GPU's memory if it is not set
+	GroupIdx        *uint32                `protobuf:"varint,5,opt,name=group_idx,json=groupIdx,proto3,oneof" json:"group_idx,omitempty"`                         // the group of layers, of a hybrid model
+	KvCacheSpecKind *string                `protobuf:"bytes,6,opt,name=kv_cache_spec_kind,json=kvCacheSpecKind,proto3,oneof" json:"kv_cache_spec_kind,omitempty"` // the kind of these layers
+	Locality        *KvCacheLocality       `protobuf:"varint,8,opt,name=locality,proto3,enum=vllm.grpc.engine.KvCacheLocality,oneof" json:"locality,omitempty"`
+	LoraName        *string                `protobuf:"bytes,11,opt,name=lora_name,json=loraName,proto3,oneof" json:"lora_name,omitempty"`
+	CacheSalt       *string                `protobuf:"bytes,12,opt,name=cache_salt,json=cacheSalt,proto3,oneof" json:"cache_salt,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *KvBlocksStored) Reset() {
+	*x = KvBlocksStored{}
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KvBlocksStored) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KvBlocksStored) ProtoMessage() {}
+
+func (x *KvBlocksStored) ProtoReflect() protoreflect.Message {
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KvBlocksStored.ProtoReflect.Descriptor instead.
+func (*KvBlocksStored) Descriptor() ([]byte, []int) {
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *KvBlocksStored) GetBlocks() []*KvBlock {
+	if x != nil {
+		return x.Blocks
+	}
+	return nil
+}
+
+func (x *KvBlocksStored) GetParentBlockHash() int64 {
+	if x != nil && x.ParentBlockHash != nil {
+		return *x.ParentBlockHash
+	}
+	return 0
+}
+
+func (x *KvBlocksStored) GetTier() KvCacheTier {
+	if x != nil && x.Tier != nil {
+		return *x.Tier
+	}
+	return KvCacheTier_KV_CACHE_TIER_UNSPECIFIED
+}
+
+func (x *KvBlocksStored) GetGroupIdx() uint32 {
+	if x != nil && x.GroupIdx != nil {
+		return *x.GroupIdx
+	}
+	return 0
+}
+
+func (x *KvBlocksStored) GetKvCacheSpecKind() string {
+	if x != nil && x.KvCacheSpecKind != nil {
+		return *x.KvCacheSpecKind
+	}
+	return ""
+}
+
+func (x *KvBlocksStored) GetLocality() KvCacheLocality {
+	if x != nil && x.Locality != nil {
+		return *x.Locality
+	}
+	return KvCacheLocality_KV_CACHE_LOCALITY_UNSPECIFIED
+}
+
+func (x *KvBlocksStored) GetLoraName() string {
+	if x != nil && x.LoraName != nil {
+		return *x.LoraName
+	}
+	return ""
+}
+
+func (x *KvBlocksStored) GetCacheSalt() string {
+	if x != nil && x.CacheSalt != nil {
+		return *x.CacheSalt
+	}
+	return ""
+}
+
+type KvBlockExtraKey struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Key:
+	//
+	//	*KvBlockExtraKey_Text
+	//	*KvBlockExtraKey_Blob
+	//	*KvBlockExtraKey_Number
+	Key           isKvBlockExtraKey_Key `protobuf_oneof:"key"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KvBlockExtraKey) Reset() {
+	*x = KvBlockExtraKey{}
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KvBlockExtraKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KvBlockExtraKey) ProtoMessage() {}
+
+func (x *KvBlockExtraKey) ProtoReflect() protoreflect.Message {
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KvBlockExtraKey.ProtoReflect.Descriptor instead.
+func (*KvBlockExtraKey) Descriptor() ([]byte, []int) {
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *KvBlockExtraKey) GetKey() isKvBlockExtraKey_Key {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *KvBlockExtraKey) GetText() string {
+	if x != nil {
+		if x, ok := x.Key.(*KvBlockExtraKey_Text); ok {
+			return x.Text
+		}
+	}
+	return ""
+}
+
+func (x *KvBlockExtraKey) GetBlob() []byte {
+	if x != nil {
+		if x, ok := x.Key.(*KvBlockExtraKey_Blob); ok {
+			return x.Blob
+		}
+	}
+	return nil
+}
+
+func (x *KvBlockExtraKey) GetNumber() int64 {
+	if x != nil {
+		if x, ok := x.Key.(*KvBlockExtraKey_Number); ok {
+			return x.Number
+		}
+	}
+	return 0
+}
+
+type isKvBlockExtraKey_Key interface {
+	isKvBlockExtraKey_Key()
+}
+
+type KvBlockExtraKey_Text struct {
+	Text string `protobuf:"bytes,1,opt,name=text,proto3,oneof"` // such as the name of the adapter
+}
+
+type KvBlockExtraKey_Blob struct {
+	Blob []byte `protobuf:"bytes,2,opt,name=blob,proto3,oneof"`
+}
+
+type KvBlockExtraKey_Number struct {
+	Number int64 `protobuf:"varint,3,opt,name=number,proto3,oneof"`
+}
+
+func (*KvBlockExtraKey_Text) isKvBlockExtraKey_Key() {}
+
+func (*KvBlockExtraKey_Blob) isKvBlockExtraKey_Key() {}
+
+func (*KvBlockExtraKey_Number) isKvBlockExtraKey_Key() {}
+
+type KvBlock struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	BlockHash     int64                  `protobuf:"varint,1,opt,name=block_hash,json=blockHash,proto3" json:"block_hash,omitempty"`
+	TokenIds      []uint32               `protobuf:"varint,2,rep,packed,name=token_ids,json=tokenIds,proto3" json:"token_ids,omitempty"`
+	BlockSize     int32                  `protobuf:"varint,3,opt,name=block_size,json=blockSize,proto3" json:"block_size,omitempty"`
+	LoraId        *int64                 `protobuf:"varint,4,opt,name=lora_id,json=loraId,proto3,oneof" json:"lora_id,omitempty"`
+	CacheLevel    *int32                 `protobuf:"varint,5,opt,name=cache_level,json=cacheLevel,proto3,oneof" json:"cache_level,omitempty"` // 0 is the GPU's memory
+	ExtraKeys     []*KvBlockExtraKey     `protobuf:"bytes,6,rep,name=extra_keys,json=extraKeys,proto3" json:"extra_keys,omitempty"`           // what the block depends on beside its tokens
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KvBlock) Reset() {
+	*x = KvBlock{}
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KvBlock) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KvBlock) ProtoMessage() {}
+
+func (x *KvBlock) ProtoReflect() protoreflect.Message {
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KvBlock.ProtoReflect.Descriptor instead.
+func (*KvBlock) Descriptor() ([]byte, []int) {
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *KvBlock) GetBlockHash() int64 {
+	if x != nil {
+		return x.BlockHash
+	}
+	return 0
+}
+
+func (x *KvBlock) GetTokenIds() []uint32 {
+	if x != nil {
+		return x.TokenIds
+	}
+	return nil
+}
+
+func (x *KvBlock) GetBlockSize() int32 {
+	if x != nil {
+		return x.BlockSize
+	}
+	return 0
+}
+
+func (x *KvBlock) GetLoraId() int64 {
+	if x != nil && x.LoraId != nil {
+		return *x.LoraId
+	}
+	return 0
+}
+
+func (x *KvBlock) GetCacheLevel() int32 {
+	if x != nil && x.CacheLevel != nil {
+		return *x.CacheLevel
+	}
+	return 0
+}
+
+func (x *KvBlock) GetExtraKeys() []*KvBlockExtraKey {
+	if x != nil {
+		return x.ExtraKeys
+	}
+	return nil
+}
+
+type KvBlocksRemoved struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	BlockHashes   []int64                `protobuf:"varint,1,rep,packed,name=block_hashes,json=blockHashes,proto3" json:"block_hashes,omitempty"`
+	CacheLevel    *int32                 `protobuf:"varint,2,opt,name=cache_level,json=cacheLevel,proto3,oneof" json:"cache_level,omitempty"`
+	Tier          *KvCacheTier           `protobuf:"varint,3,opt,name=tier,proto3,enum=vllm.grpc.engine.KvCacheTier,oneof" json:"tier,omitempty"`
+	GroupIdx      *uint32                `protobuf:"varint,5,opt,name=group_idx,json=groupIdx,proto3,oneof" json:"group_idx,omitempty"`
+	Locality      *KvCacheLocality       `protobuf:"varint,6,opt,name=locality,proto3,enum=vllm.grpc.engine.KvCacheLocality,oneof" json:"locality,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KvBlocksRemoved) Reset() {
+	*x = KvBlocksRemoved{}
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KvBlocksRemoved) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KvBlocksRemoved) ProtoMessage() {}
+
+func (x *KvBlocksRemoved) ProtoReflect() protoreflect.Message {
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KvBlocksRemoved.ProtoReflect.Descriptor instead.
+func (*KvBlocksRemoved) Descriptor() ([]byte, []int) {
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *KvBlocksRemoved) GetBlockHashes() []int64 {
+	if x != nil {
+		return x.BlockHashes
+	}
+	return nil
+}
+
+func (x *KvBlocksRemoved) GetCacheLevel() int32 {
+	if x != nil && x.CacheLevel != nil {
+		return *x.CacheLevel
+	}
+	return 0
+}
+
+func (x *KvBlocksRemoved) GetTier() KvCacheTier {
+	if x != nil && x.Tier != nil {
+		return *x.Tier
+	}
+	return KvCacheTier_KV_CACHE_TIER_UNSPECIFIED
+}
+
+func (x *KvBlocksRemoved) GetGroupIdx() uint32 {
+	if x != nil && x.GroupIdx != nil {
+		return *x.GroupIdx
+	}
+	return 0
+}
+
+func (x *KvBlocksRemoved) GetLocality() KvCacheLocality {
+	if x != nil && x.Locality != nil {
+		return *x.Locality
+	}
+	return KvCacheLocality_KV_CACHE_LOCALITY_UNSPECIFIED
+}
+
+type KvCacheCleared struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KvCacheCleared) Reset() {
+	*x = KvCacheCleared{}
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KvCacheCleared) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KvCacheCleared) ProtoMessage() {}
+
+func (x *KvCacheCleared) ProtoReflect() protoreflect.Message {
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KvCacheCleared.ProtoReflect.Descriptor instead.
+func (*KvCacheCleared) Descriptor() ([]byte, []int) {
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{34}
+}
+
 var File_vllm_grpc_engine_vllm_engine_proto protoreflect.FileDescriptor
 
 const file_vllm_grpc_engine_vllm_engine_proto_rawDesc = "" +
@@ -1885,7 +2621,81 @@ const file_vllm_grpc_engine_vllm_engine_proto_rawDesc = "" +
 	"\x14max_total_num_tokens\x18\x06 \x01(\x05R\x11maxTotalNumTokens\x12\x1f\n" +
 	"\vtoken_usage\x18\a \x01(\x01R\n" +
 	"tokenUsage\x120\n" +
-	"\x14max_running_requests\x18\v \x01(\x05R\x12maxRunningRequests2\xc3\x05\n" +
+	"\x14max_running_requests\x18\v \x01(\x05R\x12maxRunningRequests\"\x1a\n" +
+	"\x18SubscribeKvEventsRequest\"\xcb\x01\n" +
+	"\fKvEventBatch\x12'\n" +
+	"\x0fsequence_number\x18\x01 \x01(\x04R\x0esequenceNumber\x126\n" +
+	"\x06events\x18\x03 \x03(\v2\x1e.vllm.grpc.engine.KvCacheEventR\x06events\x12\x1c\n" +
+	"\adp_rank\x18\x04 \x01(\x05H\x00R\x06dpRank\x88\x01\x01\x120\n" +
+	"\x04load\x18\b \x01(\v2\x1c.vllm.grpc.engine.EngineLoadR\x04loadB\n" +
+	"\n" +
+	"\b_dp_rank\")\n" +
+	"\n" +
+	"EngineLoad\x12\x1b\n" +
+	"\tload_only\x18\t \x01(\bR\bloadOnly\"\xcf\x01\n" +
+	"\fKvCacheEvent\x12:\n" +
+	"\x06stored\x18\x02 \x01(\v2 .vllm.grpc.engine.KvBlocksStoredH\x00R\x06stored\x12=\n" +
+	"\aremoved\x18\x03 \x01(\v2!.vllm.grpc.engine.KvBlocksRemovedH\x00R\aremoved\x12<\n" +
+	"\acleared\x18\x04 \x01(\v2 .vllm.grpc.engine.KvCacheClearedH\x00R\aclearedB\x06\n" +
+	"\x04data\"\xf8\x03\n" +
+	"\x0eKvBlocksStored\x121\n" +
+	"\x06blocks\x18\x01 \x03(\v2\x19.vllm.grpc.engine.KvBlockR\x06blocks\x12/\n" +
+	"\x11parent_block_hash\x18\x02 \x01(\x03H\x00R\x0fparentBlockHash\x88\x01\x01\x126\n" +
+	"\x04tier\x18\x03 \x01(\x0e2\x1d.vllm.grpc.engine.KvCacheTierH\x01R\x04tier\x88\x01\x01\x12 \n" +
+	"\tgroup_idx\x18\x05 \x01(\rH\x02R\bgroupIdx\x88\x01\x01\x120\n" +
+	"\x12kv_cache_spec_kind\x18\x06 \x01(\tH\x03R\x0fkvCacheSpecKind\x88\x01\x01\x12B\n" +
+	"\blocality\x18\b \x01(\x0e2!.vllm.grpc.engine.KvCacheLocalityH\x04R\blocality\x88\x01\x01\x12 \n" +
+	"\tlora_name\x18\v \x01(\tH\x05R\bloraName\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"cache_salt\x18\f \x01(\tH\x06R\tcacheSalt\x88\x01\x01B\x14\n" +
+	"\x12_parent_block_hashB\a\n" +
+	"\x05_tierB\f\n" +
+	"\n" +
+	"_group_idxB\x15\n" +
+	"\x13_kv_cache_spec_kindB\v\n" +
+	"\t_localityB\f\n" +
+	"\n" +
+	"_lora_nameB\r\n" +
+	"\v_cache_salt\"^\n" +
+	"\x0fKvBlockExtraKey\x12\x14\n" +
+	"\x04text\x18\x01 \x01(\tH\x00R\x04text\x12\x14\n" +
+	"\x04blob\x18\x02 \x01(\fH\x00R\x04blob\x12\x18\n" +
+	"\x06number\x18\x03 \x01(\x03H\x00R\x06numberB\x05\n" +
+	"\x03key\"\x86\x02\n" +
+	"\aKvBlock\x12\x1d\n" +
+	"\n" +
+	"block_hash\x18\x01 \x01(\x03R\tblockHash\x12\x1b\n" +
+	"\ttoken_ids\x18\x02 \x03(\rR\btokenIds\x12\x1d\n" +
+	"\n" +
+	"block_size\x18\x03 \x01(\x05R\tblockSize\x12\x1c\n" +
+	"\alora_id\x18\x04 \x01(\x03H\x00R\x06loraId\x88\x01\x01\x12$\n" +
+	"\vcache_level\x18\x05 \x01(\x05H\x01R\n" +
+	"cacheLevel\x88\x01\x01\x12@\n" +
+	"\n" +
+	"extra_keys\x18\x06 \x03(\v2!.vllm.grpc.engine.KvBlockExtraKeyR\textraKeysB\n" +
+	"\n" +
+	"\b_lora_idB\x0e\n" +
+	"\f_cache_level\"\xac\x02\n" +
+	"\x0fKvBlocksRemoved\x12!\n" +
+	"\fblock_hashes\x18\x01 \x03(\x03R\vblockHashes\x12$\n" +
+	"\vcache_level\x18\x02 \x01(\x05H\x00R\n" +
+	"cacheLevel\x88\x01\x01\x126\n" +
+	"\x04tier\x18\x03 \x01(\x0e2\x1d.vllm.grpc.engine.KvCacheTierH\x01R\x04tier\x88\x01\x01\x12 \n" +
+	"\tgroup_idx\x18\x05 \x01(\rH\x02R\bgroupIdx\x88\x01\x01\x12B\n" +
+	"\blocality\x18\x06 \x01(\x0e2!.vllm.grpc.engine.KvCacheLocalityH\x03R\blocality\x88\x01\x01B\x0e\n" +
+	"\f_cache_levelB\a\n" +
+	"\x05_tierB\f\n" +
+	"\n" +
+	"_group_idxB\v\n" +
+	"\t_locality\"\x10\n" +
+	"\x0eKvCacheCleared*F\n" +
+	"\vKvCacheTier\x12\x1d\n" +
+	"\x19KV_CACHE_TIER_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14KV_CACHE_TIER_DEVICE\x10\x01*o\n" +
+	"\x0fKvCacheLocality\x12!\n" +
+	"\x1dKV_CACHE_LOCALITY_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17KV_CACHE_LOCALITY_LOCAL\x10\x01\x12\x1c\n" +
+	"\x18KV_CACHE_LOCALITY_REMOTE\x10\x022\xa6\x06\n" +
 	"\n" +
 	"VllmEngine\x12S\n" +
 	"\bGenerate\x12!.vllm.grpc.engine.GenerateRequest\x1a\".vllm.grpc.engine.GenerateResponse0\x01\x12H\n" +
@@ -1895,7 +2705,8 @@ const file_vllm_grpc_engine_vllm_engine_proto_rawDesc = "" +
 	"\fGetModelInfo\x12%.vllm.grpc.engine.GetModelInfoRequest\x1a&.vllm.grpc.engine.GetModelInfoResponse\x12`\n" +
 	"\rGetServerInfo\x12&.vllm.grpc.engine.GetServerInfoRequest\x1a'.vllm.grpc.engine.GetServerInfoResponse\x12Q\n" +
 	"\bGetLoads\x12!.vllm.grpc.engine.GetLoadsRequest\x1a\".vllm.grpc.engine.GetLoadsResponse\x12\\\n" +
-	"\fGetTokenizer\x12%.vllm.grpc.engine.GetTokenizerRequest\x1a#.vllm.grpc.engine.GetTokenizerChunk0\x01B=Z;github.com/whence-dev/whence/idl/gen/vllm/engine;vllmengineb\x06proto3"
+	"\fGetTokenizer\x12%.vllm.grpc.engine.GetTokenizerRequest\x1a#.vllm.grpc.engine.GetTokenizerChunk0\x01\x12a\n" +
+	"\x11SubscribeKvEvents\x12*.vllm.grpc.engine.SubscribeKvEventsRequest\x1a\x1e.vllm.grpc.engine.KvEventBatch0\x01B=Z;github.com/whence-dev/whence/idl/gen/vllm/engine;vllmengineb\x06proto3"
 
 var (
 	file_vllm_grpc_engine_vllm_engine_proto_rawDescOnce sync.Once
@@ -1909,71 +2720,96 @@ func file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP() []byte {
 	return file_vllm_grpc_engine_vllm_engine_proto_rawDescData
 }
 
-var file_vllm_grpc_engine_vllm_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_vllm_grpc_engine_vllm_engine_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_vllm_grpc_engine_vllm_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_vllm_grpc_engine_vllm_engine_proto_goTypes = []any{
-	(*GetTokenizerRequest)(nil),   // 0: vllm.grpc.engine.GetTokenizerRequest
-	(*GetTokenizerChunk)(nil),     // 1: vllm.grpc.engine.GetTokenizerChunk
-	(*SamplingParams)(nil),        // 2: vllm.grpc.engine.SamplingParams
-	(*ChoiceConstraint)(nil),      // 3: vllm.grpc.engine.ChoiceConstraint
-	(*TokenizedInput)(nil),        // 4: vllm.grpc.engine.TokenizedInput
-	(*GenerateRequest)(nil),       // 5: vllm.grpc.engine.GenerateRequest
-	(*EmbedRequest)(nil),          // 6: vllm.grpc.engine.EmbedRequest
-	(*EmbedResponse)(nil),         // 7: vllm.grpc.engine.EmbedResponse
-	(*GenerateResponse)(nil),      // 8: vllm.grpc.engine.GenerateResponse
-	(*GenerateStreamChunk)(nil),   // 9: vllm.grpc.engine.GenerateStreamChunk
-	(*OutputLogProbs)(nil),        // 10: vllm.grpc.engine.OutputLogProbs
-	(*InputLogProbs)(nil),         // 11: vllm.grpc.engine.InputLogProbs
-	(*InputTokenLogProb)(nil),     // 12: vllm.grpc.engine.InputTokenLogProb
-	(*TopLogProbs)(nil),           // 13: vllm.grpc.engine.TopLogProbs
-	(*GenerateComplete)(nil),      // 14: vllm.grpc.engine.GenerateComplete
-	(*HealthCheckRequest)(nil),    // 15: vllm.grpc.engine.HealthCheckRequest
-	(*HealthCheckResponse)(nil),   // 16: vllm.grpc.engine.HealthCheckResponse
-	(*AbortRequest)(nil),          // 17: vllm.grpc.engine.AbortRequest
-	(*AbortResponse)(nil),         // 18: vllm.grpc.engine.AbortResponse
-	(*GetModelInfoRequest)(nil),   // 19: vllm.grpc.engine.GetModelInfoRequest
-	(*GetModelInfoResponse)(nil),  // 20: vllm.grpc.engine.GetModelInfoResponse
-	(*GetServerInfoRequest)(nil),  // 21: vllm.grpc.engine.GetServerInfoRequest
-	(*GetServerInfoResponse)(nil), // 22: vllm.grpc.engine.GetServerInfoResponse
-	(*GetLoadsRequest)(nil),       // 23: vllm.grpc.engine.GetLoadsRequest
-	(*GetLoadsResponse)(nil),      // 24: vllm.grpc.engine.GetLoadsResponse
-	(*SchedulerLoad)(nil),         // 25: vllm.grpc.engine.SchedulerLoad
-	nil,                           // 26: vllm.grpc.engine.SamplingParams.LogitBiasEntry
+	(KvCacheTier)(0),                 // 0: vllm.grpc.engine.KvCacheTier
+	(KvCacheLocality)(0),             // 1: vllm.grpc.engine.KvCacheLocality
+	(*GetTokenizerRequest)(nil),      // 2: vllm.grpc.engine.GetTokenizerRequest
+	(*GetTokenizerChunk)(nil),        // 3: vllm.grpc.engine.GetTokenizerChunk
+	(*SamplingParams)(nil),           // 4: vllm.grpc.engine.SamplingParams
+	(*ChoiceConstraint)(nil),         // 5: vllm.grpc.engine.ChoiceConstraint
+	(*TokenizedInput)(nil),           // 6: vllm.grpc.engine.TokenizedInput
+	(*GenerateRequest)(nil),          // 7: vllm.grpc.engine.GenerateRequest
+	(*EmbedRequest)(nil),             // 8: vllm.grpc.engine.EmbedRequest
+	(*EmbedResponse)(nil),            // 9: vllm.grpc.engine.EmbedResponse
+	(*GenerateResponse)(nil),         // 10: vllm.grpc.engine.GenerateResponse
+	(*GenerateStreamChunk)(nil),      // 11: vllm.grpc.engine.GenerateStreamChunk
+	(*OutputLogProbs)(nil),           // 12: vllm.grpc.engine.OutputLogProbs
+	(*InputLogProbs)(nil),            // 13: vllm.grpc.engine.InputLogProbs
+	(*InputTokenLogProb)(nil),        // 14: vllm.grpc.engine.InputTokenLogProb
+	(*TopLogProbs)(nil),              // 15: vllm.grpc.engine.TopLogProbs
+	(*GenerateComplete)(nil),         // 16: vllm.grpc.engine.GenerateComplete
+	(*HealthCheckRequest)(nil),       // 17: vllm.grpc.engine.HealthCheckRequest
+	(*HealthCheckResponse)(nil),      // 18: vllm.grpc.engine.HealthCheckResponse
+	(*AbortRequest)(nil),             // 19: vllm.grpc.engine.AbortRequest
+	(*AbortResponse)(nil),            // 20: vllm.grpc.engine.AbortResponse
+	(*GetModelInfoRequest)(nil),      // 21: vllm.grpc.engine.GetModelInfoRequest
+	(*GetModelInfoResponse)(nil),     // 22: vllm.grpc.engine.GetModelInfoResponse
+	(*GetServerInfoRequest)(nil),     // 23: vllm.grpc.engine.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil),    // 24: vllm.grpc.engine.GetServerInfoResponse
+	(*GetLoadsRequest)(nil),          // 25: vllm.grpc.engine.GetLoadsRequest
+	(*GetLoadsResponse)(nil),         // 26: vllm.grpc.engine.GetLoadsResponse
+	(*SchedulerLoad)(nil),            // 27: vllm.grpc.engine.SchedulerLoad
+	(*SubscribeKvEventsRequest)(nil), // 28: vllm.grpc.engine.SubscribeKvEventsRequest
+	(*KvEventBatch)(nil),             // 29: vllm.grpc.engine.KvEventBatch
+	(*EngineLoad)(nil),               // 30: vllm.grpc.engine.EngineLoad
+	(*KvCacheEvent)(nil),             // 31: vllm.grpc.engine.KvCacheEvent
+	(*KvBlocksStored)(nil),           // 32: vllm.grpc.engine.KvBlocksStored
+	(*KvBlockExtraKey)(nil),          // 33: vllm.grpc.engine.KvBlockExtraKey
+	(*KvBlock)(nil),                  // 34: vllm.grpc.engine.KvBlock
+	(*KvBlocksRemoved)(nil),          // 35: vllm.grpc.engine.KvBlocksRemoved
+	(*KvCacheCleared)(nil),           // 36: vllm.grpc.engine.KvCacheCleared
+	nil,                              // 37: vllm.grpc.engine.SamplingParams.LogitBiasEntry
 }
 var file_vllm_grpc_engine_vllm_engine_proto_depIdxs = []int32{
-	3,  // 0: vllm.grpc.engine.SamplingParams.choice:type_name -> vllm.grpc.engine.ChoiceConstraint
-	26, // 1: vllm.grpc.engine.SamplingParams.logit_bias:type_name -> vllm.grpc.engine.SamplingParams.LogitBiasEntry
-	4,  // 2: vllm.grpc.engine.GenerateRequest.tokenized:type_name -> vllm.grpc.engine.TokenizedInput
-	2,  // 3: vllm.grpc.engine.GenerateRequest.sampling_params:type_name -> vllm.grpc.engine.SamplingParams
-	4,  // 4: vllm.grpc.engine.EmbedRequest.tokenized:type_name -> vllm.grpc.engine.TokenizedInput
-	9,  // 5: vllm.grpc.engine.GenerateResponse.chunk:type_name -> vllm.grpc.engine.GenerateStreamChunk
-	14, // 6: vllm.grpc.engine.GenerateResponse.complete:type_name -> vllm.grpc.engine.GenerateComplete
-	10, // 7: vllm.grpc.engine.GenerateStreamChunk.output_logprobs:type_name -> vllm.grpc.engine.OutputLogProbs
-	11, // 8: vllm.grpc.engine.GenerateStreamChunk.input_logprobs:type_name -> vllm.grpc.engine.InputLogProbs
-	13, // 9: vllm.grpc.engine.OutputLogProbs.top_logprobs:type_name -> vllm.grpc.engine.TopLogProbs
-	12, // 10: vllm.grpc.engine.InputLogProbs.token_logprobs:type_name -> vllm.grpc.engine.InputTokenLogProb
-	13, // 11: vllm.grpc.engine.InputLogProbs.top_logprobs:type_name -> vllm.grpc.engine.TopLogProbs
-	25, // 12: vllm.grpc.engine.GetLoadsResponse.loads:type_name -> vllm.grpc.engine.SchedulerLoad
-	5,  // 13: vllm.grpc.engine.VllmEngine.Generate:input_type -> vllm.grpc.engine.GenerateRequest
-	6,  // 14: vllm.grpc.engine.VllmEngine.Embed:input_type -> vllm.grpc.engine.EmbedRequest
-	15, // 15: vllm.grpc.engine.VllmEngine.HealthCheck:input_type -> vllm.grpc.engine.HealthCheckRequest
-	17, // 16: vllm.grpc.engine.VllmEngine.Abort:input_type -> vllm.grpc.engine.AbortRequest
-	19, // 17: vllm.grpc.engine.VllmEngine.GetModelInfo:input_type -> vllm.grpc.engine.GetModelInfoRequest
-	21, // 18: vllm.grpc.engine.VllmEngine.GetServerInfo:input_type -> vllm.grpc.engine.GetServerInfoRequest
-	23, // 19: vllm.grpc.engine.VllmEngine.GetLoads:input_type -> vllm.grpc.engine.GetLoadsRequest
-	0,  // 20: vllm.grpc.engine.VllmEngine.GetTokenizer:input_type -> vllm.grpc.engine.GetTokenizerRequest
-	8,  // 21: vllm.grpc.engine.VllmEngine.Generate:output_type -> vllm.grpc.engine.GenerateResponse
-	7,  // 22: vllm.grpc.engine.VllmEngine.Embed:output_type -> vllm.grpc.engine.EmbedResponse
-	16, // 23: vllm.grpc.engine.VllmEngine.HealthCheck:output_type -> vllm.grpc.engine.HealthCheckResponse
-	18, // 24: vllm.grpc.engine.VllmEngine.Abort:output_type -> vllm.grpc.engine.AbortResponse
-	20, // 25: vllm.grpc.engine.VllmEngine.GetModelInfo:output_type -> vllm.grpc.engine.GetModelInfoResponse
-	22, // 26: vllm.grpc.engine.VllmEngine.GetServerInfo:output_type -> vllm.grpc.engine.GetServerInfoResponse
-	24, // 27: vllm.grpc.engine.VllmEngine.GetLoads:output_type -> vllm.grpc.engine.GetLoadsResponse
-	1,  // 28: vllm.grpc.engine.VllmEngine.GetTokenizer:output_type -> vllm.grpc.engine.GetTokenizerChunk
-	21, // [21:29] is the sub-list for method output_type
-	13, // [13:21] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	5,  // 0: vllm.grpc.engine.SamplingParams.choice:type_name -> vllm.grpc.engine.ChoiceConstraint
+	37, // 1: vllm.grpc.engine.SamplingParams.logit_bias:type_name -> vllm.grpc.engine.SamplingParams.LogitBiasEntry
+	6,  // 2: vllm.grpc.engine.GenerateRequest.tokenized:type_name -> vllm.grpc.engine.TokenizedInput
+	4,  // 3: vllm.grpc.engine.GenerateRequest.sampling_params:type_name -> vllm.grpc.engine.SamplingParams
+	6,  // 4: vllm.grpc.engine.EmbedRequest.tokenized:type_name -> vllm.grpc.engine.TokenizedInput
+	11, // 5: vllm.grpc.engine.GenerateResponse.chunk:type_name -> vllm.grpc.engine.GenerateStreamChunk
+	16, // 6: vllm.grpc.engine.GenerateResponse.complete:type_name -> vllm.grpc.engine.GenerateComplete
+	12, // 7: vllm.grpc.engine.GenerateStreamChunk.output_logprobs:type_name -> vllm.grpc.engine.OutputLogProbs
+	13, // 8: vllm.grpc.engine.GenerateStreamChunk.input_logprobs:type_name -> vllm.grpc.engine.InputLogProbs
+	15, // 9: vllm.grpc.engine.OutputLogProbs.top_logprobs:type_name -> vllm.grpc.engine.TopLogProbs
+	14, // 10: vllm.grpc.engine.InputLogProbs.token_logprobs:type_name -> vllm.grpc.engine.InputTokenLogProb
+	15, // 11: vllm.grpc.engine.InputLogProbs.top_logprobs:type_name -> vllm.grpc.engine.TopLogProbs
+	27, // 12: vllm.grpc.engine.GetLoadsResponse.loads:type_name -> vllm.grpc.engine.SchedulerLoad
+	31, // 13: vllm.grpc.engine.KvEventBatch.events:type_name -> vllm.grpc.engine.KvCacheEvent
+	30, // 14: vllm.grpc.engine.KvEventBatch.load:type_name -> vllm.grpc.engine.EngineLoad
+	32, // 15: vllm.grpc.engine.KvCacheEvent.stored:type_name -> vllm.grpc.engine.KvBlocksStored
+	35, // 16: vllm.grpc.engine.KvCacheEvent.removed:type_name -> vllm.grpc.engine.KvBlocksRemoved
+	36, // 17: vllm.grpc.engine.KvCacheEvent.cleared:type_name -> vllm.grpc.engine.KvCacheCleared
+	34, // 18: vllm.grpc.engine.KvBlocksStored.blocks:type_name -> vllm.grpc.engine.KvBlock
+	0,  // 19: vllm.grpc.engine.KvBlocksStored.tier:type_name -> vllm.grpc.engine.KvCacheTier
+	1,  // 20: vllm.grpc.engine.KvBlocksStored.locality:type_name -> vllm.grpc.engine.KvCacheLocality
+	33, // 21: vllm.grpc.engine.KvBlock.extra_keys:type_name -> vllm.grpc.engine.KvBlockExtraKey
+	0,  // 22: vllm.grpc.engine.KvBlocksRemoved.tier:type_name -> vllm.grpc.engine.KvCacheTier
+	1,  // 23: vllm.grpc.engine.KvBlocksRemoved.locality:type_name -> vllm.grpc.engine.KvCacheLocality
+	7,  // 24: vllm.grpc.engine.VllmEngine.Generate:input_type -> vllm.grpc.engine.GenerateRequest
+	8,  // 25: vllm.grpc.engine.VllmEngine.Embed:input_type -> vllm.grpc.engine.EmbedRequest
+	17, // 26: vllm.grpc.engine.VllmEngine.HealthCheck:input_type -> vllm.grpc.engine.HealthCheckRequest
+	19, // 27: vllm.grpc.engine.VllmEngine.Abort:input_type -> vllm.grpc.engine.AbortRequest
+	21, // 28: vllm.grpc.engine.VllmEngine.GetModelInfo:input_type -> vllm.grpc.engine.GetModelInfoRequest
+	23, // 29: vllm.grpc.engine.VllmEngine.GetServerInfo:input_type -> vllm.grpc.engine.GetServerInfoRequest
+	25, // 30: vllm.grpc.engine.VllmEngine.GetLoads:input_type -> vllm.grpc.engine.GetLoadsRequest
+	2,  // 31: vllm.grpc.engine.VllmEngine.GetTokenizer:input_type -> vllm.grpc.engine.GetTokenizerRequest
+	28, // 32: vllm.grpc.engine.VllmEngine.SubscribeKvEvents:input_type -> vllm.grpc.engine.SubscribeKvEventsRequest
+	10, // 33: vllm.grpc.engine.VllmEngine.Generate:output_type -> vllm.grpc.engine.GenerateResponse
+	9,  // 34: vllm.grpc.engine.VllmEngine.Embed:output_type -> vllm.grpc.engine.EmbedResponse
+	18, // 35: vllm.grpc.engine.VllmEngine.HealthCheck:output_type -> vllm.grpc.engine.HealthCheckResponse
+	20, // 36: vllm.grpc.engine.VllmEngine.Abort:output_type -> vllm.grpc.engine.AbortResponse
+	22, // 37: vllm.grpc.engine.VllmEngine.GetModelInfo:output_type -> vllm.grpc.engine.GetModelInfoResponse
+	24, // 38: vllm.grpc.engine.VllmEngine.GetServerInfo:output_type -> vllm.grpc.engine.GetServerInfoResponse
+	26, // 39: vllm.grpc.engine.VllmEngine.GetLoads:output_type -> vllm.grpc.engine.GetLoadsResponse
+	3,  // 40: vllm.grpc.engine.VllmEngine.GetTokenizer:output_type -> vllm.grpc.engine.GetTokenizerChunk
+	29, // 41: vllm.grpc.engine.VllmEngine.SubscribeKvEvents:output_type -> vllm.grpc.engine.KvEventBatch
+	33, // [33:42] is the sub-list for method output_type
+	24, // [24:33] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_vllm_grpc_engine_vllm_engine_proto_init() }
@@ -1999,18 +2835,33 @@ func file_vllm_grpc_engine_vllm_engine_proto_init() {
 		(*GenerateComplete_MatchedTokenId)(nil),
 	}
 	file_vllm_grpc_engine_vllm_engine_proto_msgTypes[23].OneofWrappers = []any{}
+	file_vllm_grpc_engine_vllm_engine_proto_msgTypes[27].OneofWrappers = []any{}
+	file_vllm_grpc_engine_vllm_engine_proto_msgTypes[29].OneofWrappers = []any{
+		(*KvCacheEvent_Stored)(nil),
+		(*KvCacheEvent_Removed)(nil),
+		(*KvCacheEvent_Cleared)(nil),
+	}
+	file_vllm_grpc_engine_vllm_engine_proto_msgTypes[30].OneofWrappers = []any{}
+	file_vllm_grpc_engine_vllm_engine_proto_msgTypes[31].OneofWrappers = []any{
+		(*KvBlockExtraKey_Text)(nil),
+		(*KvBlockExtraKey_Blob)(nil),
+		(*KvBlockExtraKey_Number)(nil),
+	}
+	file_vllm_grpc_engine_vllm_engine_proto_msgTypes[32].OneofWrappers = []any{}
+	file_vllm_grpc_engine_vllm_engine_proto_msgTypes[33].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vllm_grpc_engine_vllm_engine_proto_rawDesc), len(file_vllm_grpc_engine_vllm_engine_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   27,
+			NumEnums:      2,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_vllm_grpc_engine_vllm_engine_proto_goTypes,
 		DependencyIndexes: file_vllm_grpc_engine_vllm_engine_proto_depIdxs,
+		EnumInfos:         file_vllm_grpc_engine_vllm_engine_proto_enumTypes,
 		MessageInfos:      file_vllm_grpc_engine_vllm_engine_proto_msgTypes,
 	}.Build()
 	File_vllm_grpc_engine_vllm_engine_proto = out.File

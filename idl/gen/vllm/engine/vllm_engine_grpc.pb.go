@@ -21,14 +21,15 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	VllmEngine_Generate_FullMethodName      = "/vllm.grpc.engine.VllmEngine/Generate"
-	VllmEngine_Embed_FullMethodName         = "/vllm.grpc.engine.VllmEngine/Embed"
-	VllmEngine_HealthCheck_FullMethodName   = "/vllm.grpc.engine.VllmEngine/HealthCheck"
-	VllmEngine_Abort_FullMethodName         = "/vllm.grpc.engine.VllmEngine/Abort"
-	VllmEngine_GetModelInfo_FullMethodName  = "/vllm.grpc.engine.VllmEngine/GetModelInfo"
-	VllmEngine_GetServerInfo_FullMethodName = "/vllm.grpc.engine.VllmEngine/GetServerInfo"
-	VllmEngine_GetLoads_FullMethodName      = "/vllm.grpc.engine.VllmEngine/GetLoads"
-	VllmEngine_GetTokenizer_FullMethodName  = "/vllm.grpc.engine.VllmEngine/GetTokenizer"
+	VllmEngine_Generate_FullMethodName          = "/vllm.grpc.engine.VllmEngine/Generate"
+	VllmEngine_Embed_FullMethodName             = "/vllm.grpc.engine.VllmEngine/Embed"
+	VllmEngine_HealthCheck_FullMethodName       = "/vllm.grpc.engine.VllmEngine/HealthCheck"
+	VllmEngine_Abort_FullMethodName             = "/vllm.grpc.engine.VllmEngine/Abort"
+	VllmEngine_GetModelInfo_FullMethodName      = "/vllm.grpc.engine.VllmEngine/GetModelInfo"
+	VllmEngine_GetServerInfo_FullMethodName     = "/vllm.grpc.engine.VllmEngine/GetServerInfo"
+	VllmEngine_GetLoads_FullMethodName          = "/vllm.grpc.engine.VllmEngine/GetLoads"
+	VllmEngine_GetTokenizer_FullMethodName      = "/vllm.grpc.engine.VllmEngine/GetTokenizer"
+	VllmEngine_SubscribeKvEvents_FullMethodName = "/vllm.grpc.engine.VllmEngine/SubscribeKvEvents"
 )
 
 // VllmEngineClient is the client API for VllmEngine service.
@@ -50,6 +51,9 @@ type VllmEngineClient interface {
 	// GetTokenizer sends a zip archive of the model's small files. Its messages are of another package at vLLM, which
 	// does not change their bytes.
 	GetTokenizer(ctx context.Context, in *GetTokenizerRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetTokenizerChunk], error)
+	// SubscribeKvEvents reports changes of the KV cache, of all data-parallel ranks. A server without a publisher
+	// of such events does not have it.
+	SubscribeKvEvents(ctx context.Context, in *SubscribeKvEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[KvEventBatch], error)
 }
 
 type vllmEngineClient struct {
@@ -158,6 +162,25 @@ func (c *vllmEngineClient) GetTokenizer(ctx context.Context, in *GetTokenizerReq
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type VllmEngine_GetTokenizerClient = grpc.ServerStreamingClient[GetTokenizerChunk]
 
+func (c *vllmEngineClient) SubscribeKvEvents(ctx context.Context, in *SubscribeKvEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[KvEventBatch], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &VllmEngine_ServiceDesc.Streams[2], VllmEngine_SubscribeKvEvents_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SubscribeKvEventsRequest, KvEventBatch]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type VllmEngine_SubscribeKvEventsClient = grpc.ServerStreamingClient[KvEventBatch]
+
 // VllmEngineServer is the server API for VllmEngine service.
 // All implementations must embed UnimplementedVllmEngineServer
 // for forward compatibility.
@@ -177,6 +200,9 @@ type VllmEngineServer interface {
 	// GetTokenizer sends a zip archive of the model's small files. Its messages are of another package at vLLM, which
 	// does not change their bytes.
 	GetTokenizer(*GetTokenizerRequest, grpc.ServerStreamingServer[GetTokenizerChunk]) error
+	// SubscribeKvEvents reports changes of the KV cache, of all data-parallel ranks. A server without a publisher
+	// of such events does not have it.
+	SubscribeKvEvents(*SubscribeKvEventsRequest, grpc.ServerStreamingServer[KvEventBatch]) error
 	mustEmbedUnimplementedVllmEngineServer()
 }
 
@@ -210,6 +236,9 @@ func (UnimplementedVllmEngineServer) GetLoads(context.Context, *GetLoadsRequest)
 }
 func (UnimplementedVllmEngineServer) GetTokenizer(*GetTokenizerRequest, grpc.ServerStreamingServer[GetTokenizerChunk]) error {
 	return status.Error(codes.Unimplemented, "method GetTokenizer not implemented")
+}
+func (UnimplementedVllmEngineServer) SubscribeKvEvents(*SubscribeKvEventsRequest, grpc.ServerStreamingServer[KvEventBatch]) error {
+	return status.Error(codes.Unimplemented, "method SubscribeKvEvents not implemented")
 }
 func (UnimplementedVllmEngineServer) mustEmbedUnimplementedVllmEngineServer() {}
 func (UnimplementedVllmEngineServer) testEmbeddedByValue()                    {}
@@ -362,6 +391,17 @@ func _VllmEngine_GetTokenizer_Handler(srv interface{}, stream grpc.ServerStream)
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type VllmEngine_GetTokenizerServer = grpc.ServerStreamingServer[GetTokenizerChunk]
 
+func _VllmEngine_SubscribeKvEvents_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(SubscribeKvEventsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(VllmEngineServer).SubscribeKvEvents(m, &grpc.GenericServerStream[SubscribeKvEventsRequest, KvEventBatch]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type VllmEngine_SubscribeKvEventsServer = grpc.ServerStreamingServer[KvEventBatch]
+
 // VllmEngine_ServiceDesc is the grpc.ServiceDesc for VllmEngine service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -403,6 +443,11 @@ var VllmEngine_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "GetTokenizer",
 			Handler:       _VllmEngine_GetTokenizer_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "SubscribeKvEvents",
+			Handler:       _VllmEngine_SubscribeKvEvents_Handler,
 			ServerStreams: true,
 		},
 	},

@@ -81,3 +81,6 @@ func retryIn(st *status.Status) time.Duration {
 	}
 	return 0
 }
+
+// IsUnimplemented reports that a server does not have the method of a call.
+func IsUnimplemented(err error) bool { return status.Code(err) == codes.Unimplemented }
