@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/whence-dev/whence/api-service/keys/keyfile"
+	"github.com/whence-dev/whence/api-service/keys"
 	"github.com/whence-dev/whence/internal/cli"
 )
 
@@ -34,7 +34,7 @@ func fileFlag(fs *flag.FlagSet, file *string) {
 func keysAdd() *cobra.Command {
 	var (
 		file   string
-		k      keyfile.Key
+		k      keys.Key
 		within time.Duration
 	)
 	cmd := &cobra.Command{
@@ -76,7 +76,7 @@ func keysRevoke() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			err := keyfile.Change(file, func(text []byte) ([]byte, error) { return keyfile.Revoke(text, args[0]) })
+			err := keys.Change(file, func(text []byte) ([]byte, error) { return keys.Revoke(text, args[0]) })
 			if err == nil {
 				_, err = fmt.Fprintf(cmd.ErrOrStderr(), "The key %s is removed from %s.\n", args[0], file)
 			}
@@ -100,14 +100,14 @@ func keysList() *cobra.Command {
 }
 
 // addKey creates a key, prints it, and stores only its digest.
-func addKey(file string, k keyfile.Key, out, notes io.Writer) error {
+func addKey(file string, k keys.Key, out, notes io.Writer) error {
 	key := ""
 	id := k.ID
-	err := keyfile.Change(file, func(text []byte) (changed []byte, err error) {
-		if changed, key, err = keyfile.Add(text, k); err != nil {
+	err := keys.Change(file, func(text []byte) (changed []byte, err error) {
+		if changed, key, err = keys.Add(text, k); err != nil {
 			return nil, err
 		}
-		entries, err := keyfile.List(changed)
+		entries, err := keys.List(changed)
 		if err == nil && id == "" {
 			id = entries[len(entries)-1].Name()
 		}
@@ -128,7 +128,7 @@ func listKeys(file string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	entries, err := keyfile.List(text)
+	entries, err := keys.List(text)
 	if err != nil {
 		return err
 	}

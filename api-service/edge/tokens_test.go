@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/api-service/edge"
-	"github.com/whence-dev/whence/api-service/issuer/issuertest"
+	"github.com/whence-dev/whence/api-service/keys/issuertest"
 	"github.com/whence-dev/whence/internal/logtest"
 	"github.com/whence-dev/whence/internal/polltest"
 )

@@ -6,33 +6,31 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/whence-dev/whence/api-service/issuer"
 )
 
 // An Issuer is an issuer of tokens, with the terms of its callers. Its limits apply to each caller,
 // in addition to the limits of the tenant.
 type Issuer struct {
-	issuer.Config `yaml:",inline"`
-	Terms         `yaml:",inline"`
+	issuerConfig `yaml:",inline"`
+	Terms        `yaml:",inline"`
 
-	tokens *issuer.Issuer
+	tokens *tokenIssuer
 }
 
 // addIssuers adds the issuers of a file.
-func (t *table) addIssuers(issuers []*Issuer, f *issuer.Fetcher, before *table) (err error) {
+func (t *table) addIssuers(issuers []*Issuer, f *documentFetcher, before *table) (err error) {
 	names := map[string]bool{}
 	for n, i := range issuers {
 		if i == nil {
 			return fmt.Errorf("issuers[%d] is empty", n)
 		}
-		var last *issuer.Issuer
+		var last *tokenIssuer
 		if before != nil && before.issuers[i.URL] != nil {
 			last = before.issuers[i.URL].tokens
 		}
-		if i.tokens, err = issuer.New(i.Config, f, last); err == nil {
-			i.Config = *i.tokens.Config()
-			err = i.check()
+		if i.tokens, err = newIssuer(i.issuerConfig, f, last); err == nil {
+			i.issuerConfig = *i.tokens.Config()
+			err = i.Terms.check()
 		}
 		switch {
 		case err != nil:
@@ -107,11 +105,11 @@ func (t *table) named(tenant string) bool {
 // verify returns the holder of a token.
 func (t *table) verify(ctx context.Context, token string) (Holder, error) {
 	if len(t.issuers) == 0 {
-		return Holder{}, issuer.Invalid("the API key is unknown")
+		return Holder{}, invalidToken("the API key is unknown")
 	}
-	i := t.issuers[issuer.Of(token)]
+	i := t.issuers[issuerOf(token)]
 	if i == nil {
-		return Holder{}, issuer.Invalid("the API key is unknown, and it is not a token of an accepted issuer")
+		return Holder{}, invalidToken("the API key is unknown, and it is not a token of an accepted issuer")
 	}
 	valid, err := i.tokens.Verify(ctx, token)
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/whence-dev/whence/api-service/issuer/issuertest"
+	"github.com/whence-dev/whence/api-service/keys/issuertest"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )

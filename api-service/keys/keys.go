@@ -1,5 +1,8 @@
-// Package keys reads the file of API keys and of the issuers of tokens: the tenant of each key and token, and the limits of
-// keys, tokens and tenants.
+// Package keys identifies callers: by the API keys of a file, and by the signed tokens (JWT) of the
+// OpenID Connect issuers that the file names. Each key and token has a tenant, rights and limits.
+//
+// A Ring reads the file again when it changes. Add, Revoke and Change write it, and preserve its
+// comments and its order. A tokenIssuer checks tokens; only it calls other servers, for their keys.
 package keys
 
 import (
@@ -19,7 +22,6 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"github.com/whence-dev/whence/api-service/issuer"
 	"github.com/whence-dev/whence/api-service/leave"
 	"github.com/whence-dev/whence/api-service/quota"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
@@ -85,7 +87,7 @@ type File struct {
 type Ring struct {
 	text    []byte // of the file, as it was read last; owned by Follow
 	table   atomic.Pointer[table]
-	fetcher *issuer.Fetcher
+	fetcher *documentFetcher
 }
 
 // A table is the parsed content of a file.
@@ -114,7 +116,7 @@ func Load(path string, log *slog.Logger) (*Ring, error) {
 
 // Parse reads a file's text. It calls no issuer: the first token of each issuer causes a call.
 func Parse(text []byte, log *slog.Logger) (*Ring, error) {
-	ring := &Ring{text: text, fetcher: issuer.NewFetcher(log)}
+	ring := &Ring{text: text, fetcher: newDocumentFetcher(log)}
 	if err := ring.replace(text); err != nil {
 		ring.Close()
 		return nil, err
@@ -139,7 +141,7 @@ func (r *Ring) replace(text []byte) error {
 }
 
 // parse reads a file's text. before, which may be nil, is the table that the new one replaces.
-func parse(text []byte, f *issuer.Fetcher, before *table) (*table, error) {
+func parse(text []byte, f *documentFetcher, before *table) (*table, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	dec.KnownFields(true)
 	var file File
@@ -229,10 +231,10 @@ func (e *Entry) check() (digest [sha256.Size]byte, err error) {
 	switch {
 	case (e.Key == "") == (e.SHA256 == ""):
 		return digest, errors.New("there must be either key or sha256")
-	case e.Tenant == "" || len(e.Tenant) > issuer.MaxTenant:
-		return digest, fmt.Errorf("tenant must have 1 to %d bytes", issuer.MaxTenant)
-	case len(e.ID) > issuer.MaxID:
-		return digest, fmt.Errorf("id has %d bytes; it must have at most %d", len(e.ID), issuer.MaxID)
+	case e.Tenant == "" || len(e.Tenant) > maxTenant:
+		return digest, fmt.Errorf("tenant must have 1 to %d bytes", maxTenant)
+	case len(e.ID) > maxID:
+		return digest, fmt.Errorf("id has %d bytes; it must have at most %d", len(e.ID), maxID)
 	}
 	if err := e.Terms.check(); err != nil {
 		return digest, err
@@ -317,7 +319,7 @@ func (r *Ring) Find(ctx context.Context, header string) (Holder, error) {
 	case header == "":
 		return Holder{}, &streamerr.Error{Reason: streamerr.Unauthenticated, Param: Header, Message: "the header " + Header + " with an API key is missing"}
 	case !strings.EqualFold(scheme, "bearer"), key == "":
-		return Holder{}, issuer.Invalid(Header + " must be Bearer and an API key")
+		return Holder{}, invalidToken(Header + " must be Bearer and an API key")
 	}
 	t := r.table.Load()
 	e := t.keys[sha256.Sum256([]byte(key))]
@@ -325,7 +327,7 @@ func (r *Ring) Find(ctx context.Context, header string) (Holder, error) {
 	case e == nil:
 		return t.verify(ctx, key)
 	case !e.Expires.IsZero() && !time.Now().Before(e.Expires):
-		return Holder{}, issuer.Invalid("the API key has expired")
+		return Holder{}, invalidToken("the API key has expired")
 	}
 	return Holder{Entry: e}, nil
 }

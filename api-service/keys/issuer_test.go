@@ -1,4 +1,4 @@
-package issuer_test
+package keys
 
 import (
 	"crypto/ecdsa"
@@ -14,8 +14,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
-	"github.com/whence-dev/whence/api-service/issuer"
-	"github.com/whence-dev/whence/api-service/issuer/issuertest"
+	"github.com/whence-dev/whence/api-service/keys/issuertest"
 	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -23,16 +22,16 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// trust returns the Issuer for the tokens of at.
-func trust(t *testing.T, at *issuertest.Issuer, change func(*issuer.Config)) *issuer.Issuer {
+// trust returns the tokenIssuer for the tokens of at.
+func trust(t *testing.T, at *issuertest.Issuer, change func(*issuerConfig)) *tokenIssuer {
 	t.Helper()
-	f := issuer.NewFetcher(slog.New(slog.DiscardHandler))
+	f := newDocumentFetcher(slog.New(slog.DiscardHandler))
 	t.Cleanup(f.Close)
-	c := issuer.Config{URL: at.URL, Name: "corp", Audience: issuertest.Audience, TenantClaim: "org"}
+	c := issuerConfig{URL: at.URL, Name: "corp", Audience: issuertest.Audience, TenantClaim: "org"}
 	if change != nil {
 		change(&c)
 	}
-	i, err := issuer.New(c, f, nil)
+	i, err := newIssuer(c, f, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +40,7 @@ func trust(t *testing.T, at *issuertest.Issuer, change func(*issuer.Config)) *is
 
 // refused checks that a token is refused for a reason, and that the error contains no part of the
 // token.
-func refused(t *testing.T, what string, i *issuer.Issuer, token string, reason streamerr.Reason, why string) {
+func refused(t *testing.T, what string, i *tokenIssuer, token string, reason streamerr.Reason, why string) {
 	t.Helper()
 	got, err := i.Verify(t.Context(), token)
 	e := streamerr.As(err)
@@ -61,31 +60,31 @@ func refused(t *testing.T, what string, i *issuer.Issuer, token string, reason s
 
 func TestTokensIdentifyTheCaller(t *testing.T) {
 	at := issuertest.New(t)
-	i := trust(t, at, func(c *issuer.Config) {
+	i := trust(t, at, func(c *issuerConfig) {
 		c.OperatorScope = "whence.operate"
 		c.UseScope = "whence.use"
 		c.TenantPrefix = "x-"
 	})
 	for name, c := range map[string]struct {
 		claims map[string]any
-		want   issuer.Token
+		want   token
 	}{
-		"a caller":                      {nil, issuer.Token{ID: "corp/alice", Tenant: "x-corp"}},
-		"scopes in a list":              {map[string]any{"scope": []string{"a", "whence.use"}}, issuer.Token{ID: "corp/alice", Tenant: "x-corp"}},
-		"several audiences":             {map[string]any{"aud": []string{"other", "whence"}}, issuer.Token{ID: "corp/alice", Tenant: "x-corp"}},
-		"an operator":                   {map[string]any{"scope": "whence.operate"}, issuer.Token{ID: "corp/alice", Operates: true}},
-		"an operator without a tenant":  {map[string]any{"scope": "whence.operate whence.use", "org": nil}, issuer.Token{ID: "corp/alice", Operates: true}},
-		"both":                          {map[string]any{"scope": "whence.operate whence.use"}, issuer.Token{ID: "corp/alice", Tenant: "x-corp", Operates: true}},
-		"expired within the skew":       {map[string]any{"exp": time.Now().Add(-30 * time.Second).Unix()}, issuer.Token{ID: "corp/alice", Tenant: "x-corp"}},
-		"not yet valid within the skew": {map[string]any{"nbf": time.Now().Add(30 * time.Second).Unix()}, issuer.Token{ID: "corp/alice", Tenant: "x-corp"}},
-		"no subject":                    {map[string]any{"sub": nil}, issuer.Token{ID: "corp/", Tenant: "x-corp"}},
+		"a caller":                      {nil, token{ID: "corp/alice", Tenant: "x-corp"}},
+		"scopes in a list":              {map[string]any{"scope": []string{"a", "whence.use"}}, token{ID: "corp/alice", Tenant: "x-corp"}},
+		"several audiences":             {map[string]any{"aud": []string{"other", "whence"}}, token{ID: "corp/alice", Tenant: "x-corp"}},
+		"an operator":                   {map[string]any{"scope": "whence.operate"}, token{ID: "corp/alice", Operates: true}},
+		"an operator without a tenant":  {map[string]any{"scope": "whence.operate whence.use", "org": nil}, token{ID: "corp/alice", Operates: true}},
+		"both":                          {map[string]any{"scope": "whence.operate whence.use"}, token{ID: "corp/alice", Tenant: "x-corp", Operates: true}},
+		"expired within the skew":       {map[string]any{"exp": time.Now().Add(-30 * time.Second).Unix()}, token{ID: "corp/alice", Tenant: "x-corp"}},
+		"not yet valid within the skew": {map[string]any{"nbf": time.Now().Add(30 * time.Second).Unix()}, token{ID: "corp/alice", Tenant: "x-corp"}},
+		"no subject":                    {map[string]any{"sub": nil}, token{ID: "corp/", Tenant: "x-corp"}},
 	} {
 		if got, err := i.Verify(t.Context(), at.Token(t, c.claims)); err != nil || *got != c.want {
 			t.Errorf("%s: %+v, %v; want %+v", name, got, err, c.want)
 		}
 	}
 	for _, subject := range []string{strings.Repeat("s", 200), "line\nbreak", "ä"} {
-		if got, err := i.Verify(t.Context(), at.Token(t, map[string]any{"sub": subject})); err != nil || len(got.ID) > issuer.MaxID || strings.Contains(got.ID, subject) || got.ID == "corp/" {
+		if got, err := i.Verify(t.Context(), at.Token(t, map[string]any{"sub": subject})); err != nil || len(got.ID) > maxID || strings.Contains(got.ID, subject) || got.ID == "corp/" {
 			t.Errorf("%q: %+v, %v", subject, got, err)
 		}
 	}
@@ -96,7 +95,7 @@ func TestTokensIdentifyTheCaller(t *testing.T) {
 
 func TestTokensAreRefused(t *testing.T) {
 	at, other := issuertest.New(t), issuertest.New(t)
-	i := trust(t, at, func(c *issuer.Config) { c.UseScope = "whence.use" })
+	i := trust(t, at, func(c *issuerConfig) { c.UseScope = "whence.use" })
 	good := at.Token(t, nil)
 	if _, err := i.Verify(t.Context(), good); err != nil {
 		t.Fatal(err)
@@ -149,7 +148,7 @@ func TestTokensAreRefused(t *testing.T) {
 	} {
 		refused(t, what, i, token, streamerr.Unauthenticated, "malformed, or no key")
 	}
-	narrow := trust(t, at, func(c *issuer.Config) { c.Algorithms = []string{"RS256"} })
+	narrow := trust(t, at, func(c *issuerConfig) { c.Algorithms = []string{"RS256"} })
 	refused(t, "an algorithm that is not accepted", narrow, good, streamerr.Unauthenticated, "malformed")
 }
 
@@ -175,7 +174,7 @@ func TestKeysRotate(t *testing.T) {
 }
 
 // await verifies a token until it gets an answer.
-func await(t *testing.T, what string, i *issuer.Issuer, token string, want streamerr.Reason) {
+func await(t *testing.T, what string, i *tokenIssuer, token string, want streamerr.Reason) {
 	t.Helper()
 	polltest.Eventually(t, what, func() bool {
 		_, err := i.Verify(t.Context(), token)
@@ -240,9 +239,9 @@ func TestIssuersKeepTheirKeysOverReloads(t *testing.T) {
 		t.Fatal(err)
 	}
 	at.SetDown(true)
-	f := issuer.NewFetcher(slog.New(slog.DiscardHandler))
+	f := newDocumentFetcher(slog.New(slog.DiscardHandler))
 	t.Cleanup(f.Close)
-	after, err := issuer.New(issuer.Config{URL: at.URL, Audience: issuertest.Audience, Tenant: "other"}, f, before)
+	after, err := newIssuer(issuerConfig{URL: at.URL, Audience: issuertest.Audience, Tenant: "other"}, f, before)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +252,7 @@ func TestIssuersKeepTheirKeysOverReloads(t *testing.T) {
 
 func TestBadConfigsAreRefused(t *testing.T) {
 	minute, hour := time.Minute, time.Hour
-	for want, c := range map[string]issuer.Config{
+	for want, c := range map[string]issuerConfig{
 		"issuer is missing": {Audience: "a", Tenant: "t"},
 		"https://":          {URL: "http://issuer.example", Audience: "a", Tenant: "t"},
 		"not an https":      {URL: "issuer.example", Audience: "a", Tenant: "t"},
@@ -267,7 +266,7 @@ func TestBadConfigsAreRefused(t *testing.T) {
 		"name":              {URL: "https://issuer.example", Audience: "a", Tenant: "t", Name: "a/b"},
 		"whole tenant":      {URL: "https://issuer.example", Audience: "a", Tenant: "t", TenantPrefix: "p"},
 	} {
-		if _, err := issuer.New(c, nil, nil); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := newIssuer(c, nil, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v; want %q", c, err, want)
 		}
 	}

@@ -1,5 +1,4 @@
-// Package keyfile changes a file of API keys, and preserves its comments and its order.
-package keyfile
+package keys
 
 import (
 	"bytes"
@@ -17,8 +16,6 @@ import (
 	"time"
 
 	"gopkg.in/yaml.v3"
-
-	"github.com/whence-dev/whence/api-service/keys"
 )
 
 // A Key is a key to be created.
@@ -32,7 +29,7 @@ type Key struct {
 // not contain the key itself. The key has the weight of its tenant's other keys, which must be the
 // same for all of them.
 func Add(text []byte, k Key) (changed []byte, key string, err error) {
-	root, list, err := parse(text)
+	root, list, err := parseNodes(text)
 	if err != nil {
 		return nil, "", err
 	}
@@ -59,13 +56,13 @@ func Add(text []byte, k Key) (changed []byte, key string, err error) {
 			&yaml.Node{Kind: yaml.ScalarNode, Tag: "!!timestamp", Value: k.Expires.UTC().Format(time.RFC3339)})
 	}
 	list.Content = append(list.Content, entry)
-	changed, err = encode(root)
+	changed, err = encodeNodes(root)
 	return changed, key, err
 }
 
 // weightOf returns the weight of the first key of a tenant, or 0 if the tenant has none.
 func weightOf(tenant string, list *yaml.Node) (uint32, error) {
-	var entries []keys.Entry
+	var entries []Entry
 	if err := list.Decode(&entries); err != nil {
 		return 0, err
 	}
@@ -79,12 +76,12 @@ func weightOf(tenant string, list *yaml.Node) (uint32, error) {
 
 // Revoke removes the key with an id. A file without keys refuses every caller.
 func Revoke(text []byte, id string) (changed []byte, err error) {
-	root, list, err := parse(text)
+	root, list, err := parseNodes(text)
 	if err != nil {
 		return nil, err
 	}
 	for i, node := range list.Content {
-		var e keys.Entry
+		var e Entry
 		if err := node.Decode(&e); err != nil {
 			return nil, err
 		}
@@ -92,14 +89,14 @@ func Revoke(text []byte, id string) (changed []byte, err error) {
 			continue
 		}
 		list.Content = append(list.Content[:i:i], list.Content[i+1:]...)
-		return encode(root)
+		return encodeNodes(root)
 	}
 	return nil, fmt.Errorf("the file has no key with the id %q", id)
 }
 
 // List returns the entries of a file, in order.
-func List(text []byte) (entries []keys.Entry, err error) {
-	_, list, err := parse(text)
+func List(text []byte) (entries []Entry, err error) {
+	_, list, err := parseNodes(text)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +107,7 @@ func List(text []byte) (entries []keys.Entry, err error) {
 // written. If the file is missing, only its owner can read the new file. Otherwise the new file has
 // the owner and the mode of the old one. Changes of the same file wait for each other.
 func Change(path string, change func(text []byte) ([]byte, error)) error {
-	path, err := resolve(path)
+	path, err := resolveLinks(path)
 	if err != nil {
 		return err
 	}
@@ -119,7 +116,7 @@ func Change(path string, change func(text []byte) ([]byte, error)) error {
 		return err
 	}
 	defer unlock()
-	text, info, err := read(path)
+	text, info, err := readFile(path)
 	if err != nil {
 		return err
 	}
@@ -127,16 +124,16 @@ func Change(path string, change func(text []byte) ([]byte, error)) error {
 	if err != nil {
 		return err
 	}
-	ring, err := keys.Parse(changed, slog.New(slog.DiscardHandler))
+	ring, err := Parse(changed, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
 	ring.Close()
-	return replace(path, text, changed, info)
+	return replaceFile(path, text, changed, info)
 }
 
-// read returns the text of a file and its FileInfo, or nil for both if the file does not exist.
-func read(path string) (text []byte, info os.FileInfo, err error) {
+// readFile returns the text of a file and its FileInfo, or nil for both if the file does not exist.
+func readFile(path string) (text []byte, info os.FileInfo, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil, nil
@@ -152,9 +149,9 @@ func read(path string) (text []byte, info os.FileInfo, err error) {
 	return text, info, err
 }
 
-// replace writes a file so that readers see either the old text or the new text. old is the file
-// that is replaced; nil if there is none.
-func replace(path string, was, text []byte, old os.FileInfo) error {
+// replaceFile writes a file so that readers see either the old text or the new text. old is the
+// file that is replaced; nil if there is none.
+func replaceFile(path string, was, text []byte, old os.FileInfo) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".keys-*")
 	if err != nil {
 		return err
@@ -170,7 +167,7 @@ func replace(path string, was, text []byte, old os.FileInfo) error {
 	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	now, _, err := read(path)
+	now, _, err := readFile(path)
 	if err != nil {
 		return err
 	}
@@ -180,8 +177,8 @@ func replace(path string, was, text []byte, old os.FileInfo) error {
 	return os.Rename(f.Name(), path)
 }
 
-// resolve returns the target of a symbolic link.
-func resolve(path string) (string, error) {
+// resolveLinks returns the target of a symbolic link.
+func resolveLinks(path string) (string, error) {
 	at, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return path, nil
@@ -189,8 +186,8 @@ func resolve(path string) (string, error) {
 	return at, err
 }
 
-// parse returns the document of a file, and its list of keys.
-func parse(text []byte) (root, list *yaml.Node, err error) {
+// parseNodes returns the document of a file, and its list of keys.
+func parseNodes(text []byte) (root, list *yaml.Node, err error) {
 	root = &yaml.Node{}
 	if err := yaml.Unmarshal(text, root); err != nil {
 		return nil, nil, err
@@ -224,7 +221,7 @@ func scalar(value string) *yaml.Node {
 	return n
 }
 
-func encode(root *yaml.Node) ([]byte, error) {
+func encodeNodes(root *yaml.Node) ([]byte, error) {
 	var b bytes.Buffer
 	enc := yaml.NewEncoder(&b)
 	enc.SetIndent(2)

@@ -1,4 +1,4 @@
-package keyfile
+package keys
 
 import (
 	"log/slog"
@@ -9,8 +9,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/whence-dev/whence/api-service/keys"
 )
 
 func TestKeysAreMadeAndRevoked(t *testing.T) {
@@ -33,9 +31,9 @@ func TestKeysAreMadeAndRevoked(t *testing.T) {
 			t.Errorf("the key %q, in %s", key, text)
 		}
 	}
-	find := func(key string) *keys.Entry {
+	find := func(key string) *Entry {
 		t.Helper()
-		ring, err := keys.Load(path, slog.New(slog.DiscardHandler))
+		ring, err := Load(path, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +75,7 @@ func TestKeysHaveTheWeightOfTheirTenant(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ring, err := keys.Parse(changed, slog.New(slog.DiscardHandler))
+		ring, err := Parse(changed, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(tenant, err)
 		}
@@ -87,7 +85,7 @@ func TestKeysHaveTheWeightOfTheirTenant(t *testing.T) {
 	}
 	changed, err := Revoke(text, "one")
 	if err == nil {
-		_, err = keys.Parse(changed, slog.New(slog.DiscardHandler))
+		_, err = Parse(changed, slog.New(slog.DiscardHandler))
 	}
 	if err != nil {
 		t.Error(err)

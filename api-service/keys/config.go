@@ -1,4 +1,4 @@
-package issuer
+package keys
 
 import (
 	"errors"
@@ -12,10 +12,10 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 )
 
-// Defaults of a Config, and its bounds.
+// Defaults of an issuerConfig, and its bounds.
 const (
-	DefaultScopeClaim = "scope"
-	DefaultSkew       = time.Minute
+	defaultScopeClaim = "scope"
+	defaultSkew       = time.Minute
 	maxSkew           = 5 * time.Minute
 	maxName           = 32
 )
@@ -26,8 +26,8 @@ var algorithms = []string{
 	oidc.RS256, oidc.RS384, oidc.RS512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.EdDSA,
 }
 
-// A Config says which tokens of an issuer are accepted, and for which tenant.
-type Config struct {
+// An issuerConfig says which tokens of an issuer are accepted, and for which tenant.
+type issuerConfig struct {
 	// URL is the iss of the tokens. The issuer's metadata is at URL/.well-known/openid-configuration.
 	URL string `yaml:"issuer"`
 	// Name names the issuer's callers in usage records, as NAME/SUBJECT; "" means the host of URL.
@@ -38,7 +38,7 @@ type Config struct {
 	JWKS string `yaml:"jwks"`
 	// Algorithms are the accepted signatures; none means all that have public keys.
 	Algorithms []string `yaml:"algorithms"`
-	// Skew is how far the clocks of issuer and service may be apart; nil means DefaultSkew.
+	// Skew is how far the clocks of issuer and service may be apart; nil means defaultSkew.
 	Skew *time.Duration `yaml:"skew"`
 
 	// Tenant is the tenant of all tokens. TenantClaim is the claim that names the tenant instead.
@@ -49,7 +49,8 @@ type Config struct {
 	// tenants of another issuer.
 	TenantPrefix string `yaml:"tenant_prefix"`
 
-	// ScopeClaim has the scopes of a token, as a list or separated by spaces; "" means DefaultScopeClaim.
+	// ScopeClaim has the scopes of a token, as a list or separated by spaces; "" means
+	// defaultScopeClaim.
 	ScopeClaim string `yaml:"scope_claim"`
 	// UseScope is the scope of tokens that may use the service; "" means that all may.
 	UseScope string `yaml:"use_scope"`
@@ -58,7 +59,7 @@ type Config struct {
 }
 
 // check completes c.
-func (c *Config) check() error {
+func (c *issuerConfig) check() error {
 	if c.URL == "" {
 		return errors.New("issuer is missing; it is the iss of the tokens")
 	}
@@ -75,10 +76,10 @@ func (c *Config) check() error {
 		c.Name = at.Hostname()[:min(len(at.Hostname()), maxName)]
 	}
 	if c.Skew == nil {
-		c.Skew = new(DefaultSkew)
+		c.Skew = new(defaultSkew)
 	}
 	if c.ScopeClaim == "" {
-		c.ScopeClaim = DefaultScopeClaim
+		c.ScopeClaim = defaultScopeClaim
 	}
 	if len(c.Algorithms) == 0 {
 		c.Algorithms = algorithms
@@ -99,8 +100,8 @@ func (c *Config) check() error {
 		return errors.New("there must be either tenant or tenant_claim")
 	case c.Tenant != "" && c.TenantPrefix != "":
 		return errors.New("tenant_prefix is for tenant_claim; write the whole tenant")
-	case len(c.Tenant) > MaxTenant || len(c.TenantPrefix) >= MaxTenant:
-		return fmt.Errorf("a tenant must have at most %d bytes, with its prefix", MaxTenant)
+	case len(c.Tenant) > maxTenant || len(c.TenantPrefix) >= maxTenant:
+		return fmt.Errorf("a tenant must have at most %d bytes, with its prefix", maxTenant)
 	}
 	return nil
 }

@@ -1,14 +1,4 @@
-// Package issuer identifies callers by the signed tokens (JWT) of OpenID Connect issuers.
-//
-// A token is valid if a key of its issuer has signed it, it is for our audience, and it has not
-// expired. Its claims name the tenant and the rights of the caller. The keys are cached: a token
-// costs a signature check, and no call. Keys that an issuer adds are found with the first token
-// that they have signed, and keys that it withdraws are dropped within 10 minutes. While the issuer
-// does not answer with keys, the cached keys stay valid. While no keys are cached, tokens of the
-// issuer are UNAVAILABLE.
-//
-// No error contains any part of a token.
-package issuer
+package keys
 
 import (
 	"context"
@@ -26,48 +16,57 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// MaxTenant and MaxID bound a tenant's name and a caller's id, in bytes.
+// maxTenant and maxID bound a tenant's name and a caller's id, in bytes.
 const (
-	MaxTenant = 64
-	MaxID     = 64
+	maxTenant = 64
+	maxID     = 64
 )
 
-// header is the request header that holds a token.
-const header = "Authorization"
+// tokenHeader is the request header that holds a token.
+const tokenHeader = "Authorization"
 
-// A Token holds the claims of a valid token about its caller.
-type Token struct {
+// A token holds the claims of a valid token about its caller.
+type token struct {
 	ID       string // of the caller, for usage records: the name of the issuer and the subject
 	Tenant   string // "" for a token that only operates
 	Operates bool   // the caller has the rights of the operator's key
 }
 
-// An Issuer checks the tokens of one issuer. All methods are safe for concurrent use.
-type Issuer struct {
-	config Config
-	source *source
+// A tokenIssuer checks the tokens of one issuer. All methods are safe for concurrent use.
+//
+// A token is valid if a key of its issuer has signed it, it is for our audience, and it has not
+// expired. Its claims name the tenant and the rights of the caller. The keys are cached: a token
+// costs a signature check, and no call. Keys that an issuer adds are found with the first token
+// that they have signed, and keys that it withdraws are dropped within 10 minutes. While the issuer
+// does not answer with keys, the cached keys stay valid. While no keys are cached, tokens of the
+// issuer are UNAVAILABLE.
+//
+// No error contains any part of a token.
+type tokenIssuer struct {
+	config issuerConfig
+	source *keySource
 }
 
-// New returns an Issuer, and fetches nothing yet. before, which may be nil, is the Issuer that the
-// new one replaces. Its keys are reused if they come from the same URL.
-func New(c Config, f *Fetcher, before *Issuer) (*Issuer, error) {
+// newIssuer returns a tokenIssuer, and fetches nothing yet. before, which may be nil, is the
+// tokenIssuer that the new one replaces. Its keys are reused if they come from the same URL.
+func newIssuer(c issuerConfig, f *documentFetcher, before *tokenIssuer) (*tokenIssuer, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	i := &Issuer{config: c}
+	i := &tokenIssuer{config: c}
 	if before != nil && before.source.issuer == c.URL && before.source.jwks == c.JWKS {
 		i.source = before.source
 	} else {
-		i.source = &source{issuer: c.URL, jwks: c.JWKS, fetcher: f}
+		i.source = &keySource{issuer: c.URL, jwks: c.JWKS, fetcher: f}
 	}
 	return i, nil
 }
 
-// Config returns the complete Config of the issuer.
-func (i *Issuer) Config() *Config { return &i.config }
+// Config returns the complete issuerConfig of the issuer.
+func (i *tokenIssuer) Config() *issuerConfig { return &i.config }
 
-// Of returns the unverified iss of a token, or "" if the text is not a token.
-func Of(token string) string {
+// issuerOf returns the unverified iss of a token, or "" if the text is not a token.
+func issuerOf(token string) string {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
 		return ""
@@ -85,14 +84,14 @@ func Of(token string) string {
 	return claims.Issuer
 }
 
-// Invalid is the error of a token that is not accepted.
-func Invalid(why string) *streamerr.Error {
-	return &streamerr.Error{Reason: streamerr.Unauthenticated, Param: header, Code: streamerr.CodeInvalidKey, Message: why}
+// invalidToken is the error of a token that is not accepted.
+func invalidToken(why string) *streamerr.Error {
+	return &streamerr.Error{Reason: streamerr.Unauthenticated, Param: tokenHeader, Code: streamerr.CodeInvalidKey, Message: why}
 }
 
 // Verify checks a token. A token that is not valid is UNAUTHENTICATED, one that gives no rights here is FORBIDDEN, and one whose
 // issuer's keys cannot be fetched is UNAVAILABLE.
-func (i *Issuer) Verify(ctx context.Context, token string) (*Token, error) {
+func (i *tokenIssuer) Verify(ctx context.Context, token string) (*token, error) {
 	check := &signatureCheck{source: i.source}
 	// The library would check audience and times with errors that quote the token, and without our skew.
 	verifier := oidc.NewVerifier(i.config.URL, check, &oidc.Config{
@@ -103,55 +102,55 @@ func (i *Issuer) Verify(ctx context.Context, token string) (*Token, error) {
 	case check.unreachable:
 		return nil, &streamerr.Error{Reason: streamerr.Unavailable, Message: "the token cannot be checked, because the keys of its issuer cannot be fetched; try again", RetryAfter: retryEvery}
 	case err != nil:
-		return nil, Invalid("the token is malformed, or no key of its issuer has signed it")
+		return nil, invalidToken("the token is malformed, or no key of its issuer has signed it")
 	}
 	var claims map[string]json.RawMessage
 	if verified.Claims(&claims) != nil {
-		return nil, Invalid("the claims of the token are malformed")
+		return nil, invalidToken("the claims of the token are malformed")
 	}
 	if err := i.inTime(verified, claims); err != nil {
 		return nil, err
 	}
 	if !slices.Contains(verified.Audience, i.config.Audience) {
-		return nil, Invalid("the token is for another audience")
+		return nil, invalidToken("the token is for another audience")
 	}
 	return i.rights(verified.Subject, claims)
 }
 
 // inTime refuses a token that has expired, or is not valid yet.
-func (i *Issuer) inTime(verified *oidc.IDToken, claims map[string]json.RawMessage) error {
+func (i *tokenIssuer) inTime(verified *oidc.IDToken, claims map[string]json.RawMessage) error {
 	now, skew := time.Now(), *i.config.Skew
 	switch {
 	case verified.Expiry.IsZero():
-		return Invalid("the token has no exp, so it would never expire")
+		return invalidToken("the token has no exp, so it would never expire")
 	case !now.Before(verified.Expiry.Add(skew)):
-		return Invalid("the token has expired")
+		return invalidToken("the token has expired")
 	}
 	if text := claims["nbf"]; text != nil {
 		var seconds float64
 		if json.Unmarshal(text, &seconds) != nil {
-			return Invalid("the claims of the token are malformed")
+			return invalidToken("the claims of the token are malformed")
 		}
 		if float64(now.Add(skew).Unix()) < seconds {
-			return Invalid("the token is not valid yet")
+			return invalidToken("the token is not valid yet")
 		}
 	}
 	return nil
 }
 
 // rights returns the identity, the tenant and the rights in valid claims.
-func (i *Issuer) rights(subject string, claims map[string]json.RawMessage) (*Token, error) {
+func (i *tokenIssuer) rights(subject string, claims map[string]json.RawMessage) (*token, error) {
 	c := &i.config
 	scopes, err := scopesOf(claims[c.ScopeClaim])
 	if err != nil {
-		return nil, Invalid(fmt.Sprintf("the claim %q of the token has no scopes", c.ScopeClaim))
+		return nil, invalidToken(fmt.Sprintf("the claim %q of the token has no scopes", c.ScopeClaim))
 	}
-	t := &Token{ID: i.id(subject), Operates: c.OperatorScope != "" && slices.Contains(scopes, c.OperatorScope)}
+	t := &token{ID: i.id(subject), Operates: c.OperatorScope != "" && slices.Contains(scopes, c.OperatorScope)}
 	if c.UseScope != "" && !slices.Contains(scopes, c.UseScope) {
 		if t.Operates {
 			return t, nil
 		}
-		return nil, forbidden(fmt.Sprintf("the token lacks the scope %q", c.UseScope))
+		return nil, forbiddenHeader(fmt.Sprintf("the token lacks the scope %q", c.UseScope))
 	}
 	t.Tenant, err = i.tenant(claims)
 	if err != nil && t.Operates {
@@ -160,8 +159,8 @@ func (i *Issuer) rights(subject string, claims map[string]json.RawMessage) (*Tok
 	return t, err
 }
 
-func forbidden(why string) error {
-	return &streamerr.Error{Reason: streamerr.Forbidden, Param: header, Message: why}
+func forbiddenHeader(why string) error {
+	return &streamerr.Error{Reason: streamerr.Forbidden, Param: tokenHeader, Message: why}
 }
 
 // scopesOf returns the scopes in a claim: a list, or a text with spaces.
@@ -179,24 +178,24 @@ func scopesOf(claim json.RawMessage) (scopes []string, err error) {
 }
 
 // tenant returns the tenant of a token.
-func (i *Issuer) tenant(claims map[string]json.RawMessage) (name string, err error) {
+func (i *tokenIssuer) tenant(claims map[string]json.RawMessage) (name string, err error) {
 	c := &i.config
 	if c.Tenant != "" {
 		return c.Tenant, nil
 	}
 	if json.Unmarshal(claims[c.TenantClaim], &name) != nil || name == "" {
-		return "", forbidden(fmt.Sprintf("the token has no claim %q, which names the tenant", c.TenantClaim))
+		return "", forbiddenHeader(fmt.Sprintf("the token has no claim %q, which names the tenant", c.TenantClaim))
 	}
-	if name = c.TenantPrefix + name; len(name) > MaxTenant || strings.ContainsFunc(name, unprintable) {
-		return "", forbidden(fmt.Sprintf("the claim %q of the token is not a valid tenant: it must be printable text of at most %d bytes, including the prefix", c.TenantClaim, MaxTenant))
+	if name = c.TenantPrefix + name; len(name) > maxTenant || strings.ContainsFunc(name, unprintable) {
+		return "", forbiddenHeader(fmt.Sprintf("the claim %q of the token is not a valid tenant: it must be printable text of at most %d bytes, including the prefix", c.TenantClaim, maxTenant))
 	}
 	return name, nil
 }
 
 // id names a caller. A subject that is too long, or is not plain text, is replaced by its digest.
-func (i *Issuer) id(subject string) string {
+func (i *tokenIssuer) id(subject string) string {
 	id := i.config.Name + "/" + subject
-	if len(id) <= MaxID && !strings.ContainsFunc(subject, unprintable) {
+	if len(id) <= maxID && !strings.ContainsFunc(subject, unprintable) {
 		return id
 	}
 	sum := sha256.Sum256([]byte(subject))
@@ -208,7 +207,7 @@ func unprintable(r rune) bool { return r < ' ' || r > '~' }
 
 // A signatureCheck is the oidc.KeySet of one token. The library hides why it failed.
 type signatureCheck struct {
-	source      *source
+	source      *keySource
 	unreachable bool // the keys could not be fetched
 }
 

@@ -1,4 +1,4 @@
-package issuer
+package keys
 
 import (
 	"context"
@@ -29,12 +29,12 @@ const (
 	fetchEvery = 2 * time.Second
 )
 
-// A source has the public keys of one issuer. It fetches the keys when the first token comes, again
-// every renewEvery, and for tokens that no known key has signed. While the issuer does not answer
-// with keys, the source keeps the keys that it has, without a time limit.
-type source struct {
+// A keySource has the public keys of one issuer. It fetches the keys when the first token comes,
+// again every renewEvery, and for tokens that no known key has signed. While the issuer does not
+// answer with keys, the source keeps the keys that it has, without a time limit.
+type keySource struct {
 	issuer, jwks string
-	fetcher      *Fetcher
+	fetcher      *documentFetcher
 
 	mu      sync.Mutex // guards the following fields
 	set     *oidc.StaticKeySet
@@ -47,7 +47,7 @@ type source struct {
 }
 
 // keys returns the keys. It waits for a renewal if there are no keys, or if the last renewal is too long ago.
-func (s *source) keys(ctx context.Context) (*oidc.StaticKeySet, error) {
+func (s *keySource) keys(ctx context.Context) (*oidc.StaticKeySet, error) {
 	s.mu.Lock()
 	now := time.Now()
 	if !now.Before(s.renewAt) {
@@ -70,7 +70,7 @@ func (s *source) keys(ctx context.Context) (*oidc.StaticKeySet, error) {
 
 // newerKeys returns the keys for a token that no key of old has signed: those that have replaced old, or else those that the issuer
 // publishes now. If keys have just been fetched for another token, newerKeys returns old.
-func (s *source) newerKeys(ctx context.Context, old *oidc.StaticKeySet) (*oidc.StaticKeySet, error) {
+func (s *keySource) newerKeys(ctx context.Context, old *oidc.StaticKeySet) (*oidc.StaticKeySet, error) {
 	s.mu.Lock()
 	set, err, running := s.set, s.err, s.running
 	if set == old && running == nil && time.Since(s.asked) >= fetchEvery {
@@ -95,7 +95,7 @@ func (s *source) newerKeys(ctx context.Context, old *oidc.StaticKeySet) (*oidc.S
 }
 
 // await waits for a renewal, and returns the keys after it.
-func (s *source) await(ctx context.Context, running chan struct{}) (*oidc.StaticKeySet, error) {
+func (s *keySource) await(ctx context.Context, running chan struct{}) (*oidc.StaticKeySet, error) {
 	select {
 	case <-running:
 	case <-ctx.Done():
@@ -111,7 +111,7 @@ func (s *source) await(ctx context.Context, running chan struct{}) (*oidc.Static
 
 // start starts a renewal, unless one is running. A full renewal reads the metadata of the issuer, too. start returns the
 // channel that is closed after the renewal; nil after Close. The caller holds the lock.
-func (s *source) start(full bool) chan struct{} {
+func (s *keySource) start(full bool) chan struct{} {
 	if s.running == nil && s.fetcher.enter() {
 		done, at := make(chan struct{}), s.at
 		if full {
@@ -128,7 +128,7 @@ func (s *source) start(full bool) chan struct{} {
 }
 
 // renew replaces the keys by those at a URL; "" means the URL that the issuer's metadata names. If it fails, the keys stay.
-func (s *source) renew(at string) {
+func (s *keySource) renew(at string) {
 	var set *oidc.StaticKeySet
 	var err error
 	full := at == ""
@@ -159,7 +159,7 @@ func (s *source) renew(at string) {
 }
 
 // discover returns the URL of the issuer's keys.
-func (s *source) discover() (string, error) {
+func (s *keySource) discover() (string, error) {
 	if s.jwks != "" {
 		return s.jwks, nil
 	}
@@ -175,7 +175,7 @@ func (s *source) discover() (string, error) {
 }
 
 // fetch fetches the keys at a URL.
-func (s *source) fetch(at string) (*oidc.StaticKeySet, error) {
+func (s *keySource) fetch(at string) (*oidc.StaticKeySet, error) {
 	configured := s.jwks
 	if configured == "" {
 		configured = s.issuer

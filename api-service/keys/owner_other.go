@@ -1,10 +1,10 @@
 //go:build !unix
 
-package keyfile
+package keys
 
 import "os"
 
-// lock does nothing: replace still detects concurrent changes.
+// lock does nothing: replaceFile still detects concurrent changes.
 func lock(string) (unlock func(), err error) { return func() {}, nil }
 
 func own(*os.File, os.FileInfo) error { return nil }

@@ -1,4 +1,4 @@
-package issuer
+package keys
 
 import (
 	"bytes"
@@ -19,8 +19,8 @@ const (
 	maxRedirects = 5
 )
 
-// A Fetcher fetches the keys of issuers. Close ends all fetches.
-type Fetcher struct {
+// A documentFetcher fetches the keys of issuers. Close ends all fetches.
+type documentFetcher struct {
 	log  *slog.Logger
 	ctx  context.Context //nolint:containedctx // of the fetches, which outlive the requests that cause them
 	stop context.CancelFunc
@@ -31,9 +31,9 @@ type Fetcher struct {
 	running sync.WaitGroup
 }
 
-// NewFetcher returns a Fetcher.
-func NewFetcher(log *slog.Logger) *Fetcher {
-	f := &Fetcher{log: log, http: http.DefaultTransport.(*http.Transport).Clone()}
+// newDocumentFetcher returns a documentFetcher.
+func newDocumentFetcher(log *slog.Logger) *documentFetcher {
+	f := &documentFetcher{log: log, http: http.DefaultTransport.(*http.Transport).Clone()}
 	f.http.DisableKeepAlives = true // fetches are minutes apart
 	f.http.MaxResponseHeaderBytes = maxHeaders
 	f.ctx, f.stop = context.WithCancel(context.Background())
@@ -41,7 +41,7 @@ func NewFetcher(log *slog.Logger) *Fetcher {
 }
 
 // Close ends the fetches, and waits for them.
-func (f *Fetcher) Close() {
+func (f *documentFetcher) Close() {
 	f.mu.Lock()
 	f.closed = true
 	f.mu.Unlock()
@@ -50,7 +50,7 @@ func (f *Fetcher) Close() {
 }
 
 // enter begins a part of a fetch, which ends with running.Done. It returns false after Close.
-func (f *Fetcher) enter() bool {
+func (f *documentFetcher) enter() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.closed {
@@ -62,10 +62,10 @@ func (f *Fetcher) enter() bool {
 // client returns the HTTP client for the documents behind a URL of the configuration. Only a
 // configured http:// URL, which is always on this machine, may lead to http:// URLs. Otherwise, any
 // local server could supply the keys of a remote issuer.
-func (f *Fetcher) client(configured string) *http.Client {
+func (f *documentFetcher) client(configured string) *http.Client {
 	local := strings.HasPrefix(configured, "http:")
 	return &http.Client{
-		Transport: transport(func(req *http.Request) (*http.Response, error) {
+		Transport: fetchTransport(func(req *http.Request) (*http.Response, error) {
 			if req.URL.Scheme != "https" && !local {
 				return nil, fmt.Errorf("%.256q must begin with https://, because the issuer's configured URL does", req.URL)
 			}
@@ -84,7 +84,7 @@ func (f *Fetcher) client(configured string) *http.Client {
 }
 
 // get answers a GET with a whole document.
-func (f *Fetcher) get(req *http.Request) (*http.Response, error) {
+func (f *documentFetcher) get(req *http.Request) (*http.Response, error) {
 	if !f.enter() {
 		return nil, context.Canceled
 	}
@@ -111,8 +111,8 @@ func (f *Fetcher) get(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// A transport adapts a function to http.RoundTripper.
-type transport func(*http.Request) (*http.Response, error)
+// A fetchTransport adapts a function to http.RoundTripper.
+type fetchTransport func(*http.Request) (*http.Response, error)
 
 // RoundTrip implements http.RoundTripper.
-func (t transport) RoundTrip(req *http.Request) (*http.Response, error) { return t(req) }
+func (t fetchTransport) RoundTrip(req *http.Request) (*http.Response, error) { return t(req) }

@@ -1,4 +1,4 @@
-package issuer
+package keys
 
 import (
 	"crypto/tls"
@@ -11,18 +11,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/whence-dev/whence/api-service/issuer/issuertest"
+	"github.com/whence-dev/whence/api-service/keys/issuertest"
 	"github.com/whence-dev/whence/internal/endlesstest"
 	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// known returns an Issuer that has the keys of at, and a token that it accepts.
-func known(t *testing.T, at *issuertest.Issuer) (i *Issuer, token string) {
+// knownKeys returns a tokenIssuer that has the keys of at, and a token that it accepts.
+func knownKeys(t *testing.T, at *issuertest.Issuer) (i *tokenIssuer, token string) {
 	t.Helper()
-	f := NewFetcher(slog.New(slog.DiscardHandler))
+	f := newDocumentFetcher(slog.New(slog.DiscardHandler))
 	t.Cleanup(f.Close)
-	i, err := New(Config{URL: at.URL, Audience: issuertest.Audience, Tenant: "t"}, f, nil)
+	i, err := newIssuer(issuerConfig{URL: at.URL, Audience: issuertest.Audience, Tenant: "t"}, f, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,14 +34,14 @@ func known(t *testing.T, at *issuertest.Issuer) (i *Issuer, token string) {
 }
 
 // expire makes the next renewal due, as if the last one had ended at a time.
-func (s *source) expire(renewed time.Time) {
+func (s *keySource) expire(renewed time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.renewed, s.renewAt = renewed, time.Now()
 }
 
 // renewNow renews the keys, and returns the error of the renewal.
-func (s *source) renewNow(t *testing.T) error {
+func (s *keySource) renewNow(t *testing.T) error {
 	t.Helper()
 	s.mu.Lock()
 	running := s.start(true)
@@ -60,7 +60,7 @@ func (s *source) renewNow(t *testing.T) error {
 // asks for another key. The renewal fails no token while it runs.
 func TestWithdrawnKeysAreDropped(t *testing.T) {
 	at := issuertest.New(t)
-	i, token := known(t, at)
+	i, token := knownKeys(t, at)
 	at.Rotate(t, true)
 	if _, err := i.Verify(t.Context(), token); err != nil {
 		t.Errorf("before the renewal: %v", err)
@@ -76,7 +76,7 @@ func TestWithdrawnKeysAreDropped(t *testing.T) {
 // not answer, the token is accepted, and further tokens do not wait.
 func TestWithdrawnKeysAreDroppedAfterIdleTime(t *testing.T) {
 	at := issuertest.New(t)
-	i, token := known(t, at)
+	i, token := knownKeys(t, at)
 	at.SetDown(true)
 	i.source.expire(time.Now().Add(-time.Hour))
 	if _, err := i.Verify(t.Context(), token); err != nil {
@@ -113,7 +113,7 @@ func TestWithdrawnKeysAreDroppedAfterIdleTime(t *testing.T) {
 // answer.
 func TestAnswersWithoutKeysChangeNothing(t *testing.T) {
 	at := issuertest.New(t)
-	i, token := known(t, at)
+	i, token := knownKeys(t, at)
 	at.Rotate(t, false)
 	unknown := at.Token(t, nil)
 	text := func(status int, body string) http.HandlerFunc {
@@ -161,7 +161,7 @@ func TestAnswersWithoutKeysChangeNothing(t *testing.T) {
 // TestEndlessAnswersChangeNothing: they cost no more than the document that is expected.
 func TestEndlessAnswersChangeNothing(t *testing.T) {
 	at := issuertest.New(t)
-	i, token := known(t, at)
+	i, token := knownKeys(t, at)
 	for what, answer := range endlesstest.Answers {
 		at.AnswerKeys(answer.ServeHTTP)
 		if got := endlesstest.Allocated(t, func() {
@@ -180,7 +180,7 @@ func TestEndlessAnswersChangeNothing(t *testing.T) {
 // TestUnusableKeysAreIgnored: the other keys of the document are used.
 func TestUnusableKeysAreIgnored(t *testing.T) {
 	at := issuertest.New(t)
-	i, token := known(t, at)
+	i, token := knownKeys(t, at)
 	at.AnswerKeys(func(w http.ResponseWriter, r *http.Request) {
 		got := httptest.NewRecorder()
 		at.Answer(got, r)
@@ -198,7 +198,7 @@ func TestUnusableKeysAreIgnored(t *testing.T) {
 // just been fetched for another token.
 func TestTokensWaitForRunningRenewals(t *testing.T) {
 	at := issuertest.New(t)
-	i, token := known(t, at)
+	i, token := knownKeys(t, at)
 	at.Rotate(t, false)
 	renewed := at.Token(t, nil)
 	waits, release := make(chan struct{}, 100), make(chan struct{})
@@ -248,20 +248,20 @@ func TestKeysDoNotComeOverPlainHTTP(t *testing.T) {
 	t.Cleanup(detour.Close)
 	direct := httptest.NewServer(http.RedirectHandler(plain.URL+"/keys", http.StatusFound))
 	t.Cleanup(direct.Close)
-	f := NewFetcher(slog.New(slog.DiscardHandler))
+	f := newDocumentFetcher(slog.New(slog.DiscardHandler))
 	t.Cleanup(f.Close)
 	f.http.TLSClientConfig = &tls.Config{RootCAs: secure.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, MinVersion: tls.VersionTLS12}
 	for what, c := range map[string]struct {
-		config Config
+		config issuerConfig
 		want   string
 	}{
-		"metadata":              {Config{URL: secure.URL}, "must begin with https://"},
-		"a redirect":            {Config{URL: "https://issuer.example", JWKS: secure.URL + "/redirect"}, "to http://"},
-		"a redirect to and fro": {Config{URL: "https://issuer.example", JWKS: detour.URL}, "to http://"},
-		"on this machine":       {Config{URL: "https://issuer.example", JWKS: direct.URL}, ""},
+		"metadata":              {issuerConfig{URL: secure.URL}, "must begin with https://"},
+		"a redirect":            {issuerConfig{URL: "https://issuer.example", JWKS: secure.URL + "/redirect"}, "to http://"},
+		"a redirect to and fro": {issuerConfig{URL: "https://issuer.example", JWKS: detour.URL}, "to http://"},
+		"on this machine":       {issuerConfig{URL: "https://issuer.example", JWKS: direct.URL}, ""},
 	} {
 		c.config.Audience, c.config.Tenant = issuertest.Audience, "t"
-		i, err := New(c.config, f, nil)
+		i, err := newIssuer(c.config, f, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
