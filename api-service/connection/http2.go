@@ -21,6 +21,9 @@ import (
 const (
 	// maxConcurrent bounds the streams of one connection of HTTP/2.
 	maxConcurrent = 250
+	// maxFrame bounds a frame of a client, in bytes. The protocol allows no less; the library's default
+	// is a MiB, and a connection keeps the memory of its longest frame.
+	maxFrame = 16 << 10
 	// lineEvery is the time between two log lines about floods.
 	lineEvery = 10 * time.Second
 )
@@ -45,6 +48,7 @@ func (s *Server) newHTTP2() *http2Server {
 	h := &http2Server{
 		frames: &http2.Server{
 			MaxConcurrentStreams: maxConcurrent,
+			MaxReadFrameSize:     maxFrame,
 			IdleTimeout:          s.Idle,
 			// The writers of the streams find slow readers, and say so; this closes a connection whose streams have ended.
 			// There are no pings: their answers wait behind all that a slow reader has not read.
