@@ -1,44 +1,39 @@
 import assert from 'node:assert/strict';
 import { afterEach, test } from 'node:test';
 import { useKey } from './assets/api.js';
-import { Answer, ask, mint } from './assets/chat.js';
+import { Answer, begin, follow, unique } from './assets/chat.js';
 import { curl, missing } from './assets/curl.js';
 import { describe } from './assets/ending.js';
 
-const chunk = (delta, finish_reason = null) => JSON.stringify({ choices: [{ index: 0, delta, finish_reason }], usage: null });
-const role = chunk({ role: 'assistant', content: '' });
-const usage = '{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":47}}';
-const frames = (...data) => data.map((line) => `data: ${line}\n\n`).join('');
+globalThis.location = { href: 'http://localhost/' }; // the client resolves its addresses against the page
 
-let asked; // the headers of the last request
+const delta = (id, text, more) => ['delta', id, { text, ...more }];
+const usage = (id, n) => ['usage', id, { prompt_tokens: 3, completion_tokens: n, total_tokens: 3 + n }];
+const ending = (id, finish = 'stop') => ['ending', id, { reason: 'completed', finish, path: ['engine', 'api-service'] }];
+const error = (reason, message, ...path) => ({ error: { message, type: 'server_error', param: null, code: null, whence: { reason, path } } });
+const events = (...all) => `retry: 50\n\n${all.map(([name, id, data]) => `id: ${id}\nevent: ${name}\ndata: ${JSON.stringify(data)}\n\n`).join('')}`;
+const made = () => new Response('{"id":"str-1","read_token":"tok"}', { status: 201 });
+const stream = (...all) => () => new Response(events(...all), { headers: { 'Content-Type': 'text/event-stream' } });
+const refusal = (status, body, headers) => () => new Response(typeof body === 'string' ? body : JSON.stringify(body), { status, headers });
+const broken = () => { throw new TypeError('Failed to fetch'); };
 
-// serve makes fetch answer with these parts; an Error among them breaks the connection, null leaves it open.
-function serve(parts, { status = 200, type = 'text/event-stream', headers = {} } = {}) {
-  globalThis.fetch = async (_, { signal, headers: sent }) => {
-    signal.throwIfAborted();
-    asked = sent;
-    const body = new ReadableStream({
-      start(controller) {
-        signal.addEventListener('abort', () => controller.error(signal.reason));
-        for (const part of parts) {
-          if (part === null) return;
-          if (part instanceof Error) return controller.error(part);
-          controller.enqueue(new TextEncoder().encode(part));
-        }
-        controller.close();
-      },
-    }, { highWaterMark: 0 });
-    return new Response(body, { status, headers: { 'Content-Type': type, ...headers } });
+let requests; // that were sent
+
+// answerTo follows a stream whose service gives these answers, the last one again and again.
+async function answerTo(answers, { open = begin({ model: 'm', stream: true, stream_options: {} }), signal = new AbortController().signal, asked = performance.now(), patience = undefined } = {}) {
+  requests = [];
+  globalThis.fetch = async (url, { method, headers, body, signal: bound }) => {
+    bound.throwIfAborted();
+    const answer = answers[Math.min(requests.length, answers.length - 1)];
+    requests.push({ method, url, body, headers: Object.fromEntries(headers) });
+    return answer(bound);
   };
-}
-
-async function answerTo(parts, response, signal = new AbortController().signal) {
-  serve(parts, response);
-  const heard = { opened: 0, frames: 0, text: '' };
-  const ending = await ask({}, {
-    id: 'web-1', signal, onOpen: () => heard.opened++, onFrame: () => heard.frames++, onText: (text) => (heard.text += text),
+  const heard = { made: [], opened: 0, frames: 0, text: '', breaks: [] };
+  const last = await follow(open, {
+    signal, asked, patience, onMade: (id) => heard.made.push(id), onOpen: () => heard.opened++, onFrame: () => heard.frames++, onText: (text) => (heard.text += text),
+    onBreak: (attempt, { reason }) => heard.breaks.push([attempt, reason]),
   });
-  return { ...heard, ending, line: describe(ending) };
+  return { ...heard, open, ending: last, line: describe(last) };
 }
 
 const realFetch = globalThis.fetch;
@@ -46,97 +41,113 @@ afterEach(() => (globalThis.fetch = realFetch));
 
 test('a whole answer is completed, with its numbers', () => {
   const answer = new Answer(1000);
-  assert.equal(answer.take(role, 1005), '');
-  assert.equal(answer.take(chunk({ content: 'Hel' }), 1012), 'Hel');
-  assert.equal(answer.take(chunk({ content: 'lo' }), 1500), 'lo');
-  assert.equal(answer.take(chunk({}, 'stop'), 2496), '');
-  assert.equal(answer.take(usage, 2497), '');
-  assert.equal(answer.ending, null);
-  answer.take('[DONE]', 2498);
-  assert.equal(describe(answer.ending), 'completed · stop · 47 tokens · TTFT 12 ms · 31 tok/s');
+  const event = (text) => ({ type: 'delta', text });
+  assert.equal(answer.take(event('Hel'), 1012).text, 'Hel');
+  assert.equal(answer.take(event('lo'), 1500).text, 'lo');
+  answer.take({ type: 'usage', usage: { completion_tokens: 47 } }, 2496);
+  answer.take({ type: 'ending' }, 2500);
+  assert.equal(describe(answer.completed({ finish: 'stop' })), 'completed · stop · 47 tokens · TTFT 12 ms · 31 tok/s');
+  assert.equal(describe({ ...answer.completed({ finish: 'stop' }), resumed: 2 }), 'completed · stop · 47 tokens · TTFT 12 ms · 31 tok/s · resumed 2 times');
 });
 
 test('what is thought and called stands beside the text', () => {
   const answer = new Answer(0);
-  const call = (index, name, args) => ({ tool_calls: [{ index, function: { name, arguments: args } }] });
-  assert.equal(answer.take(chunk({ reasoning_content: 'hm' }), 5), '');
-  assert.deepEqual(answer.aside, { thought: 'hm', called: '' });
-  assert.equal(answer.take(chunk({ content: 'a' }), 6), 'a');
-  assert.equal(answer.aside, null);
-  let called = '';
-  for (const delta of [call(0, 'f', '{'), call(0, undefined, '}'), call(1, 'g', '{}')]) {
-    answer.take(chunk(delta), 7);
-    called += answer.aside.called;
-  }
+  const call = (index, name, args) => ({ type: 'delta', text: '', calls: [{ index, name, arguments: args }] });
+  assert.deepEqual(answer.take({ type: 'delta', text: '', reasoning: 'hm' }, 5), { text: '', aside: { thought: 'hm', called: '' } });
+  assert.equal(answer.take({ type: 'delta', text: 'a' }, 6).aside, undefined);
+  const called = [call(0, 'f', '{'), call(0, undefined, '}'), call(1, 'g', '{}')].map((event) => answer.take(event, 7).aside.called).join('');
   assert.equal(called, 'f {}\ng {}');
 });
 
-test('the header, each frame and the text are heard, under the id and the key', async () => {
+test('a stream is made under a key, read with its token, and heard', async () => {
   useKey(' secret ');
-  const heard = await answerTo([frames(role, chunk({ content: 'Hel' })), frames(chunk({ content: 'lo' }), chunk({}, 'length'), '[DONE]')]);
+  const heard = await answerTo([made, stream(delta('e.1', 'Hel'), delta('e.2', 'lo'), usage('e.3', 2), ending('e.4', 'length'))]);
   useKey('');
-  assert.equal(asked['X-Request-Id'], 'web-1');
-  assert.equal(asked.Authorization, 'Bearer secret');
-  assert.deepEqual([heard.opened, heard.frames, heard.text], [1, 2, 'Hello']);
-  assert.match(heard.line, /^completed · length/);
-  await answerTo([frames(role)]);
-  assert.ok(!('Authorization' in asked), 'a key that was taken back is sent');
+  const [post, get] = requests;
+  assert.deepEqual(JSON.parse(post.body), { model: 'm' });
+  assert.match(post.headers['idempotency-key'], /^[0-9a-f]{32}$/);
+  assert.equal(post.headers.authorization, 'Bearer secret');
+  assert.equal(get.url, '/v1/streams/str-1/events?token=tok');
+  assert.deepEqual([heard.made, heard.opened, heard.frames, heard.text, heard.breaks], [['str-1'], 1, 2, 'Hello', []]);
+  assert.match(heard.line, /^completed · length · 2 tokens/);
+  await answerTo([made, stream(ending('e.1'))]);
+  assert.ok(!('authorization' in requests[0].headers), 'a key that was taken back is sent');
 });
 
-test('ids are minted for streams, each its own', () => {
-  assert.match(mint(), /^[A-Za-z0-9._:-]{20,128}$/);
-  assert.notEqual(mint(), mint());
+test('names are unique', () => {
+  assert.match(unique(), /^[0-9a-f]{32}$/);
+  assert.notEqual(unique(), unique());
+});
+
+test('a broken connection is resumed after the last event', async () => {
+  const heard = await answerTo([made, stream(delta('e.1', 'Hel')), broken, stream(delta('e.2', 'lo'), usage('e.3', 2), ending('e.4'))]);
+  assert.equal(heard.text, 'Hello');
+  assert.deepEqual([heard.opened, heard.breaks], [2, [[2, 'peer_lost'], [3, 'peer_lost']]]);
+  assert.equal(requests.at(-1).headers['last-event-id'], 'e.1');
+});
+
+test('a page reads on where another one was, and repeats its request under the same key', async () => {
+  const { open } = await answerTo([made, stream(delta('e.1', 'Hel'), ['error', 'e.2', error('user_stop', 'stopped', 'client')])]);
+  assert.deepEqual(open, { key: open.key, id: 'str-1', token: 'tok', last: 'e.1' });
+  const rest = await answerTo([stream(delta('e.2', 'lo'), usage('e.3', 2), ending('e.4'))], { open: JSON.parse(JSON.stringify(open)), asked: null });
+  assert.deepEqual([rest.text, rest.made, rest.line], ['lo', [], 'completed · stop · 2 tokens']);
+  assert.equal(requests[0].headers['last-event-id'], 'e.1');
+
+  const unsent = JSON.parse(JSON.stringify(begin({ model: 'm' })));
+  const again = await answerTo([made, stream(ending('e.1'))], { open: unsent });
+  assert.deepEqual([again.made, requests[0].headers['idempotency-key']], [['str-1'], unsent.key]);
 });
 
 test('an error in mid-stream is the ending, whatever follows', async () => {
-  const error = '{"error":{"message":"the worker went away","type":"server_error","param":null,"code":"server_error","whence":{"reason":"peer_lost","path":["llm-worker","chat-service","api-service"]}}}';
-  const { text, line } = await answerTo([frames(role, chunk({ content: 'Hel' }), error, chunk({ content: 'lo' }), '[DONE]')]);
-  assert.equal(text, 'Hel');
+  const { text, line, ending: { code } } = await answerTo([made, stream(delta('e.1', 'Hel'),
+    ['error', 'e.2', error('peer_lost', 'the worker went away', 'llm-worker', 'chat-service', 'api-service')], delta('e.3', 'lo'))]);
+  assert.deepEqual([text, code], ['Hel', 'peer_lost']);
   assert.equal(line, 'ended: peer_lost — the worker went away — path: llm-worker > chat-service > api-service');
 });
 
-test('a stream that just ends is cut off, never complete', async () => {
-  const cut = async (...data) => (await answerTo([frames(...data)])).line;
-  assert.equal(await cut(role, chunk({ content: 'Hel' })), 'cut off — the stream ended without a finish_reason or [DONE]');
-  assert.equal(await cut(role, chunk({}, 'stop'), usage), 'cut off — the stream ended without [DONE]');
-  assert.equal(await cut(role, '[DONE]'), 'cut off — [DONE] came without a finish_reason');
-  assert.match(await cut(), /^cut off/);
+test('a stream that a restarted api-service has lost is cut off', async () => {
+  const { line } = await answerTo([made, stream(delta('e.1', 'Hel')), refusal(404, error('not_found', 'there is no stream', 'api-service'))]);
+  assert.equal(line, 'cut off — api-service has lost the stream: it has restarted, or the stream ended long ago');
 });
 
-test('a broken connection and an unreadable frame are cut off', async () => {
-  assert.equal((await answerTo([frames(role), new TypeError('network error')])).line, 'cut off — the connection broke');
-  assert.equal((await answerTo([frames(role, '{"choi')])).line, 'cut off — a frame could not be read');
+test('an api-service that is away is no answer, or a stream that can be read later', async () => {
+  assert.equal((await answerTo([broken], { patience: 0 })).line, 'no answer — the server could not be reached');
+  const { line, ending: { kind } } = await answerTo([made, stream(delta('e.1', 'Hel')), broken], { patience: 300 });
+  assert.equal(kind, 'lost');
+  assert.match(line, /^not read to its end — the connection broke/);
+});
+
+test('an event that cannot be read ends the reading', async () => {
+  const { ending: { kind, code } } = await answerTo([made, () => new Response('id: 1\nevent: delta\ndata: {"te\n\n', { headers: { 'Content-Type': 'text/event-stream' } })]);
+  assert.deepEqual([kind, code], ['failed', 'internal']);
 });
 
 test('a refusal shows status, message and field', async () => {
-  const body = '{"error":{"message":"max_tokens is over the context","type":"invalid_request_error","param":"max_tokens","code":"context_length_exceeded","whence":{"reason":"invalid","path":["api-service"]}}}';
-  assert.equal(
-    (await answerTo([body], { status: 400, type: 'application/json' })).line,
-    'refused: 400 invalid — max_tokens is over the context — field: max_tokens — path: api-service',
-  );
-  assert.equal(
-    (await answerTo(['try later'], { status: 429, type: 'text/plain', headers: { 'Retry-After': '2' } })).line,
-    'refused: 429 — try later — retry after: 2 s',
-  );
-  assert.match((await answerTo(['<p>hello'], { type: 'text/html' })).line, /^refused: 200/);
+  const wrong = { error: { ...error('invalid', 'max_tokens is over the context', 'api-service').error, param: 'max_tokens', code: 'context_length_exceeded' } };
+  const { line, ending: { id } } = await answerTo([refusal(400, wrong, { 'X-Request-Id': 'str-9' })]);
+  assert.equal(line, 'refused: 400 invalid — max_tokens is over the context — field: max_tokens — path: api-service');
+  assert.equal(id, 'str-9');
+  assert.match((await answerTo([refusal(403, '<p>hello')])).line, /^refused: 403 forbidden/);
+});
+
+test('a temporary refusal is tried again', async () => {
+  const { breaks, line } = await answerTo([refusal(503, error('unavailable', 'no worker is healthy', 'chat-service', 'api-service'), { 'Retry-After': '0' }), made, stream(usage('e.1', 1), ending('e.2'))]);
+  assert.deepEqual(breaks, [[2, 'unavailable']]);
+  assert.match(line, /^completed/);
 });
 
 test('aborting is "stopped by you", before and during the stream', async () => {
   const controller = new AbortController();
-  setTimeout(() => controller.abort(), 20);
-  assert.equal((await answerTo([frames(role, chunk({ content: 'Hel' })), null], {}, controller.signal)).line, 'stopped by you');
-  assert.equal((await answerTo([], {}, controller.signal)).line, 'stopped by you');
-});
-
-test('an answer that is complete does not wait for the connection to close', async () => {
-  const { line } = await answerTo([frames(role, chunk({}, 'stop'), '[DONE]'), null]);
-  assert.match(line, /^completed/);
-});
-
-test('a server that is not there is no answer', async () => {
-  globalThis.fetch = async () => { throw new TypeError('Failed to fetch'); };
-  const ending = await ask({}, { signal: new AbortController().signal, onOpen() {}, onFrame() {}, onText() {} });
-  assert.match(describe(ending), /^no answer/);
+  const hangs = (bound) => new Response(new ReadableStream({
+    start(body) {
+      bound.addEventListener('abort', () => body.error(bound.reason));
+      body.enqueue(new TextEncoder().encode(events(delta('e.1', 'Hel'))));
+      controller.abort();
+    },
+  }), { headers: { 'Content-Type': 'text/event-stream' } });
+  assert.equal((await answerTo([made, hangs], { signal: controller.signal })).line, 'stopped by you');
+  assert.equal((await answerTo([made], { signal: controller.signal })).line, 'stopped by you');
+  assert.equal(requests.length, 0);
 });
 
 test('curl survives quotes, has one field a line, and never the key', () => {

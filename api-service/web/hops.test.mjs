@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { lanes } from './assets/lanes.js';
+import { happened } from './assets/hops.js';
 import { slowest } from './assets/pace.js';
 import { renamer, tree } from './assets/tree.js';
 
@@ -135,4 +136,15 @@ test('a worker that the stream has left counts as a hop below the nearest hop wi
   const story = { hops: [{ ...api, ...pace(200, 200) }, { ...chat, ...pace(20, 20) }, { ...now, ...pace(20, 20) }, { ...before, ...pace(190, 195) }] };
   const slow = slowest(story);
   assert.deepEqual([slow.who, slow.added], ['the engine of llm-worker/1', 190]);
+});
+
+test('moves and stops are told in sentences', () => {
+  const story = { hops: [hop('api-service', { sent_pace: { longest_ms: 104 } }), moved, hop('llm-worker/a')], reason: 'completed' };
+  assert.deepEqual(happened(story), ['Moved from llm-worker/b to llm-worker/a after 40 ms and 2 tokens: the worker was lost; nothing was lost, and the longest gap between tokens was 104 ms.']);
+  const stopped = (reason, message) => happened({ reason, message, hops: [hop('api-service', { stop_heard_ms: 2310, stop_confirmed_ms: 1.4 })] });
+  assert.deepEqual(stopped('user_stop', 'a request from 127.0.0.1 asked for the stream to stop'), ['A request from 127.0.0.1 stopped the stream after 2.31 s; the engine had stopped 1.4 ms later.']);
+  assert.deepEqual(stopped('user_stop', 'the client asked for the stream to stop'), ['The client stopped the stream after 2.31 s; the engine had stopped 1.4 ms later.']);
+  assert.deepEqual(stopped('operator_stop'), ['An operator stopped the stream after 2.31 s; the engine had stopped 1.4 ms later.']);
+  assert.deepEqual(stopped('client_gone'), ['The client left after 2.31 s; the engine had stopped 1.4 ms later.']);
+  assert.deepEqual(stopped('deadline'), []);
 });

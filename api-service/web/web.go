@@ -3,8 +3,10 @@
 //
 // The page uses only the public endpoints (docs/reference/http-api.md), has no build step, and loads
 // nothing from another host, so that it works under ContentSecurityPolicy and without a network. Its
-// one dependency is marked, which reads Markdown: assets/marked.js is a copy of a release, and the
-// browser tests compare it with the package.
+// answers are kept streams, which assets/client, a copy of clients/js, reads. It has two dependencies:
+// marked, which reads Markdown, and @speed-highlight/core, which reads code. assets/marked.js and
+// assets/highlight are copies of files of a release, and the browser tests compare them with the
+// packages.
 package web
 
 import (
@@ -19,7 +21,7 @@ import (
 	"sync"
 )
 
-//go:embed index.html assets/*.js assets/*.css assets/*.svg
+//go:embed index.html assets/*.js assets/client/*.js assets/highlight/*.js assets/highlight/languages/*.js assets/*.css assets/*.svg
 var embedded embed.FS
 
 // ContentSecurityPolicy is the strictest policy under which the page works. Serve it with every

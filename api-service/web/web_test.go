@@ -42,17 +42,22 @@ func TestEveryFileHasATypeAndAnETag(t *testing.T) {
 // TestCopiesEqualTheClientsFiles: the page has copies of files of the client, because embedding
 // does not reach beyond its directory.
 func TestCopiesEqualTheClientsFiles(t *testing.T) {
-	for _, name := range []string{"gaps.js", "sse.js"} {
-		theirs, err := os.ReadFile(filepath.Join("../../clients/js/src", name))
+	sources, err := filepath.Glob("../../clients/js/src/*.js")
+	if err != nil || len(sources) == 0 {
+		t.Fatalf("no source of the client (%v)", err)
+	}
+	copies, err := filepath.Glob("assets/client/*.js")
+	if err != nil || len(copies) != len(sources) {
+		t.Errorf("assets/client has %v, want copies of %v (%v)", copies, sources, err)
+	}
+	for _, source := range sources {
+		theirs, err := os.ReadFile(source)
 		if err != nil {
 			t.Fatal(err)
 		}
-		ours, err := os.ReadFile(filepath.Join("assets", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Equal(ours, theirs) {
-			t.Errorf("assets/%s is not clients/js/src/%s: copy it, it is tested there", name, name)
+		ours, err := os.ReadFile(filepath.Join("assets/client", filepath.Base(source)))
+		if err != nil || !bytes.Equal(ours, theirs) {
+			t.Errorf("assets/client/%s is not %s: copy it, it is tested there (%v)", filepath.Base(source), source, err)
 		}
 	}
 }

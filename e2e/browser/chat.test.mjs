@@ -72,6 +72,51 @@ inBrowser('the chat', (at) => {
     assert.equal(await at.page.locator('.turn').first().locator('.answer').textContent(), text, 'the stopped answer has grown');
   });
 
+  // delivered returns the text of a stream, from its log, without the white space.
+  const bare = (text) => text.replaceAll(/\s/g, '');
+  const delivered = (events) => bare([...events.matchAll(/^event: delta\ndata: (.*)$/gm)].map(([, data]) => JSON.parse(data).text).join(''));
+
+  test('an answer goes on after a reload, in another chat and in a second tab, and a stop from there is told as that', async () => {
+    const grows = async (page = at.page) => {
+      await page.locator('.answer').last().waitFor();
+      const length = await page.evaluate(() => document.querySelector('.answer').textContent.length);
+      await page.waitForFunction((least) => document.querySelector('.answer')?.textContent.length > least, length);
+    };
+    await at.ask(story);
+    await at.answerOf(20);
+    const id = await at.id();
+    const address = at.page.url();
+    await at.page.reload();
+    await grows();
+    await at.page.locator('#beside .lanes .mark.resumed').waitFor({ state: 'attached' });
+    await at.page.getByRole('button', { name: 'New chat' }).click();
+    assert.equal(await at.page.locator('.turn').count(), 0);
+    await at.page.getByRole('link', { name: story }).click();
+    await grows();
+    const tab = await at.page.context().newPage();
+    await tab.goto(address);
+    await grows(tab);
+    await tab.getByRole('button', { name: 'Stop', exact: true }).click();
+    await tab.locator('.ending[data-kind=stopped]').waitFor();
+    assert.match(await at.ending(), /^ended: user_stop — a request from 127\.0\.0\.1 asked for the stream to stop/);
+    const events = await (await at.page.request.get(`${base}/v1/streams/${id}/events`)).text();
+    assert.equal(bare(await at.answer()), delivered(events), 'text was lost or repeated');
+    assert.equal(bare(await tab.locator('.answer').textContent()), delivered(events), 'the second tab has another text');
+  });
+
+  test('a broken connection is resumed', async () => {
+    let events;
+    await at.page.route(/\/events\?/, async (route) => {
+      const response = await route.fetch();
+      events = await response.text();
+      await route.fulfill({ response, body: events.slice(0, events.length / 2) });
+    }, { times: 1 });
+    await at.page.locator('#examples button').first().click();
+    await at.page.getByText('connection broken, resuming (2)…').waitFor();
+    assert.match(await at.ending(), /^completed .* · resumed once$/);
+    assert.equal(bare(await at.answer()), delivered(events));
+  });
+
   test('a refusal shows its message and the field, and restores the question', async () => {
     await at.page.getByLabel('Temperature').fill('9');
     await at.ask('What is Whence?');
@@ -86,7 +131,7 @@ inBrowser('the chat', (at) => {
 
   test('earlier turns are sent until a new chat begins', async () => {
     const sent = [];
-    at.page.on('request', (request) => request.url().endsWith('/completions') && sent.push(request.postDataJSON()));
+    at.page.on('request', (request) => request.method() === 'POST' && request.url().endsWith('/v1/streams') && sent.push(request.postDataJSON()));
     await at.page.getByText('System prompt').click();
     await at.page.getByRole('textbox', { name: 'System prompt' }).fill('You are a helpful assistant.');
     await at.page.getByLabel('Seed').fill('7');
@@ -183,13 +228,13 @@ inBrowser('the chat', (at) => {
     assert.equal(await dark(), false);
     await at.page.emulateMedia({ colorScheme: 'dark' });
     assert.equal(await dark(), true);
-    const button = at.page.getByRole('button', { name: 'Dark' });
-    assert.equal(await button.getAttribute('aria-pressed'), 'true');
+    const button = at.page.locator('#theme');
+    assert.equal(await button.textContent(), 'Light'); // what a click gives
     await button.click();
     assert.equal(await dark(), false);
     await at.page.reload();
     assert.equal(await dark(), false);
-    assert.equal(await button.getAttribute('aria-pressed'), 'false');
+    assert.equal(await button.textContent(), 'Dark');
     await button.click();
     assert.equal(await dark(), true);
     await at.page.emulateMedia({ colorScheme: 'light' });

@@ -17,20 +17,35 @@ inBrowser('kept chats', (at) => {
     assert.equal(await at.answer(), answer);
     assert.equal(await at.ending(), line);
     assert.ok(await at.page.locator('#empty').isHidden());
-    const sent = at.page.waitForRequest((request) => request.method() === 'POST' && request.url().endsWith('/completions'));
+    const sent = at.asked();
     await at.ask('What is Whence?');
     await at.ending();
     assert.deepEqual((await sent).postDataJSON().messages.map(({ role }) => role), ['user', 'assistant', 'user']);
     assert.equal(at.page.url(), address);
   });
 
-  test('a reload in the middle of an answer keeps what has come', async () => {
+  test('a stream that the server has lost is cut off, with the text that has come', async () => {
     await at.ask(story);
     await at.answerOf(40);
+    await at.page.route(/\/events\?/, (route) => route.fulfill({ status: 404, json: { error: { message: 'there is no stream', whence: { reason: 'not_found', path: ['api-service'] } } } }));
     await at.page.reload();
     await at.lastTurn().waitFor();
-    assert.match(await at.ending(), /^cut off — (the page was closed|the connection broke)$/);
+    assert.match(await at.ending(), /^cut off — api-service has lost the stream/);
     assert.ok((await at.answer()).length >= 40);
+    await at.page.reload(); // which asks for it no more
+    await at.lastTurn().waitFor();
+    assert.match(await at.ending(), /^cut off — api-service has lost the stream/);
+  });
+
+  test('all chats are forgotten, and an answer of another chat is stopped', async () => {
+    await at.ask(story);
+    const id = await at.id();
+    await at.page.getByRole('button', { name: 'New chat' }).click();
+    await at.page.locator('#earlier', { hasText: 'answering' }).waitFor();
+    await at.page.getByRole('button', { name: 'Forget all' }).click();
+    await at.page.goto(`${base}/#/streams/${id}`);
+    await at.page.locator('.told .chip', { hasText: 'user_stop' }).waitFor();
+    assert.equal(await at.page.evaluate(() => localStorage.getItem('whence-chats')), null);
   });
 
   test('chats are listed, opened, left by the browser\'s button, and forgotten', async () => {
@@ -62,12 +77,31 @@ inBrowser('kept chats', (at) => {
     await at.page.getByText('This browser does not have this chat').waitFor();
   });
 
+  test('an edited question replaces what followed it', async () => {
+    await at.ask('What is 2 + 3?');
+    await at.ending();
+    await at.ask('What is Whence?');
+    await at.ending();
+    await at.page.getByRole('button', { name: 'Edit this question' }).first().click();
+    assert.equal(await at.page.locator('#prompt').inputValue(), 'What is 2 + 3?');
+    const sent = at.asked();
+    await at.page.locator('#prompt').fill('What is the capital of Spain?');
+    await at.page.locator('#prompt').press('Enter');
+    assert.deepEqual((await sent).postDataJSON().messages, [{ role: 'user', content: 'What is the capital of Spain?' }]);
+    await at.ending();
+    assert.deepEqual(await at.page.locator('.question').allTextContents(), ['What is the capital of Spain?']);
+    assert.ok(await at.page.locator('#editing').isHidden());
+    await at.page.reload();
+    await at.lastTurn().waitFor();
+    assert.deepEqual(await at.page.locator('.question').allTextContents(), ['What is the capital of Spain?']);
+  });
+
   test('Retry asks again, without the old answer', async () => {
     await at.ask(story);
     await at.answerOf(40);
     await at.page.getByRole('button', { name: 'Stop', exact: true }).click();
     await at.ending();
-    const sent = at.page.waitForRequest((request) => request.method() === 'POST' && request.url().endsWith('/completions'));
+    const sent = at.asked();
     await at.lastTurn().getByRole('button', { name: 'Retry this question' }).press('Enter');
     await at.page.locator('.turn').nth(1).waitFor();
     assert.deepEqual((await sent).postDataJSON().messages, [{ role: 'user', content: story }]);

@@ -19,7 +19,7 @@ test('the console names a proxy that collects tokens', { skip: !base && 'COLLECT
     await line.waitFor();
     const said = /A proxy between browser and api-service \(nginx\/[\d.]+\) collects tokens: \d+ events, sent in \d+ bursts, arrived in \d+\. proxy_buffering off/;
     assert.match(await line.textContent(), said);
-    await page.getByRole('link', { name: 'Its page' }).click();
+    await page.getByRole('link', { name: 'Timeline and hops' }).click();
     await page.locator('table.hops').waitFor();
     assert.match(await page.locator('#page .delivery').textContent(), said);
   } finally {

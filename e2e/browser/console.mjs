@@ -71,12 +71,16 @@ export function inBrowser(name, define, { opened = true } = {}) {
     at.answerOf = (length) => at.page.waitForFunction(
       (want) => [...document.querySelectorAll('.answer')].at(-1)?.textContent.length >= want, length,
     );
-    at.id = () => at.lastTurn().locator('.id').textContent();
+    at.id = () => at.lastTurn().locator('.id:not(:empty)').textContent(); // once the stream is made
+    // asked returns the next request that makes a stream.
+    at.asked = () => at.page.waitForRequest((request) => request.method() === 'POST' && request.url().endsWith('/v1/streams'));
     // answers makes the server answer with these deltas.
-    at.answers = (...deltas) => at.page.route('**/v1/chat/completions', (route) => {
-      const chunk = (delta, finish = null) => `data: ${JSON.stringify({ choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`;
-      return route.fulfill({ contentType: 'text/event-stream', body: [...deltas.map((content) => chunk({ content })), chunk({}, 'stop'), 'data: [DONE]\n\n'].join('') });
-    });
+    at.answers = async (...deltas) => {
+      const event = (name, data, i) => `id: e.${i + 1}\nevent: ${name}\ndata: ${JSON.stringify(data)}\n\n`;
+      const body = [...deltas.map((text) => ['delta', { text }]), ['ending', { reason: 'completed', finish: 'stop', path: ['engine'] }]].map(([name, data], i) => event(name, data, i)).join('');
+      await at.page.route('**/v1/streams', (route) => (route.request().method() === 'POST' ? route.fulfill({ status: 201, json: { id: 'scripted' } }) : route.fallback()));
+      await at.page.route('**/v1/streams/scripted/events', (route) => route.fulfill({ contentType: 'text/event-stream', body }));
+    };
     // fits checks that nothing is wider than the page.
     at.fits = async (when) => {
       const outside = await at.page.evaluate(() => [

@@ -14,6 +14,10 @@ inBrowser('the page of a stream', (at) => {
       await at.page.locator('.life.gone').waitFor();
       assert.deepEqual(await at.page.locator('.canvas .hop:visible').allTextContents(), ['api-service', 'chat-service', 'llm-worker/b', 'llm-worker/a']);
       assert.match(await at.page.locator('table.hops').textContent(), /llm-worker\/bno record.*peer_lost; known from the record of chat-service only/);
+      assert.equal(await at.page.locator('#page .moves').textContent(),
+        'Moved from llm-worker/b to llm-worker/a after 300 ms and 4 tokens: the worker was lost; nothing was lost, and the longest gap between tokens was 401 ms.');
+      await at.page.getByText('Events', { exact: true }).click();
+      assert.match(await at.page.locator('table.events').textContent(), /chat-service300 msrecv_rstdownLOST {2}peer_lost {2}llm-worker\/b/);
       assert.match(await at.page.locator('.slowest').textContent(), /longest gap between tokens was 401 ms; chat-service added 355 ms/);
     });
   }

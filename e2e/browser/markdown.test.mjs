@@ -1,13 +1,19 @@
 // Answers in Markdown, and what a hostile answer can do with it: nothing.
 
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { readFileSync, readdirSync } from 'node:fs';
 import { test } from 'node:test';
 import { inBrowser } from './console.mjs';
 
-test('marked is the release in the lock file', () => {
+test('the copies of dependencies are the releases in the lock file', () => {
   const file = (path) => readFileSync(new URL(path, import.meta.url), 'utf8');
-  assert.equal(file('../../api-service/web/assets/marked.js'), file('node_modules/marked/lib/marked.esm.js'), 'copy lib/marked.esm.js of the package');
+  const assets = '../../api-service/web/assets';
+  assert.equal(file(`${assets}/marked.js`), file('node_modules/marked/lib/marked.esm.js'), 'copy lib/marked.esm.js of the package');
+  const languages = readdirSync(new URL(`${assets}/highlight/languages`, import.meta.url)).map((name) => `languages/${name}`);
+  assert.ok(languages.length >= 20);
+  for (const name of ['tokenize.js', ...languages]) {
+    assert.equal(file(`${assets}/highlight/${name}`), file(`node_modules/@speed-highlight/core/dist/${name}`), `copy dist/${name} of the package`);
+  }
 });
 
 const document = [
@@ -33,6 +39,8 @@ inBrowser('answers in Markdown', (at) => {
     assert.equal(await answer.locator('h3').first().textContent(), 'Heading');
     assert.deepEqual(await answer.locator('strong, em, del, :not(pre) > code').allTextContents(), ['b', 'c', 'd', 'e<f>']);
     assert.equal(await answer.locator('pre').first().textContent(), 'const a = "<b>";');
+    await answer.locator('pre .hl-kwd', { hasText: 'const' }).waitFor();
+    assert.equal(await answer.locator('pre').first().textContent(), 'const a = "<b>";', 'colours change the text');
     assert.deepEqual(await answer.locator('td').allTextContents(), ['1', '2']);
     assert.equal(await answer.locator('li li').textContent(), 'deep');
     assert.deepEqual(await answer.locator('a').evaluateAll((all) => all.map(({ href, rel }) => [href, rel])), [

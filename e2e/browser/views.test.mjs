@@ -67,7 +67,7 @@ inBrowser('the views', (at) => {
 
   test('a stream has a page, with or without events of the browser itself', async () => {
     const id = await stopped();
-    await at.lastTurn().getByRole('link', { name: 'Its page' }).click();
+    await at.lastTurn().getByRole('link', { name: 'Timeline and hops' }).click();
     assert.equal(new URL(at.page.url()).hash, `#/streams/${id}`);
     await at.page.locator('table.hops').waitFor();
     assert.deepEqual(await lanes(), all);
@@ -85,7 +85,7 @@ inBrowser('the views', (at) => {
     await at.ask(story);
     await at.answerOf(10);
     const id = await at.id();
-    await at.lastTurn().getByRole('link', { name: 'Its page' }).click();
+    await at.lastTurn().getByRole('link', { name: 'Timeline and hops' }).click();
     await at.page.locator('#page').getByRole('button', { name: 'Stop' }).click();
     await at.page.locator('.told .chip', { hasText: 'user_stop' }).waitFor();
     assert.ok(await at.page.locator('#page').getByRole('button', { name: 'Stop' }).isHidden());
@@ -110,13 +110,24 @@ inBrowser('the views', (at) => {
     const row = (name) => at.page.locator(`tr[data-id="${name}"]`);
     await at.page.getByLabel('Per page').selectOption('500');
     await row(live).getByText('live').waitFor();
+    await row(live).getByText('llm-worker/0').waitFor();
     await row(id).getByText('user_stop').waitFor();
     await row(failed).getByText('deadline').waitFor();
+    await at.page.getByRole('button', { name: /^Live \d/ }).click();
+    await row(id).waitFor({ state: 'detached' });
+    await row(live).getByRole('button', { name: 'Stop' }).click(); // it asks back
+    await row(live).getByRole('button', { name: 'Really stop' }).click();
+    await row(live).waitFor({ state: 'detached' });
+    await at.page.getByRole('button', { name: /^Ended \d/ }).click();
+    await row(live).getByText('user_stop').waitFor();
+    assert.match(at.page.url(), /state=ended/);
+    await at.page.getByRole('button', { name: /^All \d/ }).click();
+    await row(id).waitFor();
 
     await at.page.locator('select[name=reason]').selectOption('deadline');
     await row(id).waitFor({ state: 'detached' });
-    assert.ok(await row(failed).isVisible());
-    assert.ok(await row(live).isVisible(), 'the filters apply only to ended streams');
+    await row(failed).waitFor();
+    assert.equal(await row(live).count(), 0, 'a running stream has no reason');
     assert.match(new URL(at.page.url()).hash, /reason=deadline/);
     await at.page.reload();
     await row(failed).waitFor();
@@ -130,8 +141,7 @@ inBrowser('the views', (at) => {
     await row(id).waitFor();
     assert.match(new URL(at.page.url()).hash, /worker=llm-worker%2F0/);
     await at.page.goto(`${base}/#/streams?worker=nobody`);
-    await at.page.getByText('No recorded stream matches these filters.').waitFor();
-    await at.page.getByText('No stream is running on nobody.').waitFor();
+    await at.page.getByText('No stream matches these filters.').waitFor();
     await at.page.goto(`${base}/#/streams?hop=client&limit=500`);
     await row(id).waitFor();
     await at.page.getByLabel('Search').fill(`deadline ${failed}`);
@@ -150,7 +160,7 @@ inBrowser('the views', (at) => {
       hops: [{ hop: 'api-service', began: new Date(Date.UTC(2026, 0, 2, 3, 4, i)).toISOString(), took_ms: 100 - i, peer: 'h:1' }],
     }));
     await at.page.route('**/v1/streams?state=ended**', (route) => route.fulfill({ json: { streams: ended } }));
-    await at.page.goto(`${base}/#/streams?sort=took&order=ascending&page=2`);
+    await at.page.goto(`${base}/#/streams?state=ended&sort=took&order=ascending&page=2`);
     await at.page.getByText('Page 2 of 3').waitFor();
     const first = () => at.page.locator('.streams tr[data-id^="s"]').first().getAttribute('data-id');
     assert.equal(await first(), 's34');
@@ -209,12 +219,43 @@ inBrowser('the views', (at) => {
     const sent = [];
     at.page.on('request', (request) => request.url().includes('/v1/') && sent.push(request.headers().authorization));
     await at.page.getByText('API key', { exact: true }).click();
-    await at.page.getByLabel('API key').fill('secret-1');
+    await at.page.locator('#key').fill('secret-1');
     await stopped();
     assert.ok(sent.length > 3 && sent.every((header) => header === 'Bearer secret-1'), String(sent));
     const curl = await at.page.locator('#curl').textContent();
     assert.ok(curl.includes('$WHENCE_KEY') && !curl.includes('secret-1'), curl);
-    assert.ok(!(await at.page.evaluate(() => JSON.stringify([localStorage, sessionStorage, location.href]))).includes('secret-1'));
+    assert.ok(!(await at.page.evaluate(() => JSON.stringify([localStorage, location.href]))).includes('secret-1'));
+  });
+
+  test('a page that is refused asks for a key, polls no more until it has one, and keeps it over a reload', async () => {
+    const refused = [];
+    await at.page.route('**/v1/**', (route) => {
+      const request = route.request();
+      if (request.headers().authorization === 'Bearer secret-1') return route.fallback();
+      refused.push(`${request.method()} ${new URL(request.url()).pathname}`);
+      return route.fulfill({ status: 401, json: { error: { message: 'a key is missing', whence: { reason: 'unauthenticated', path: ['api-service'] } } } });
+    });
+    await at.page.reload();
+    const field = () => at.page.getByLabel('API key, or the operator’s key').filter({ visible: true });
+    await at.page.getByText('No model to talk to: a key is missing').waitFor();
+    assert.equal(await field().count(), 1);
+    for (const [name, heading] of [['Overview', 'Endings'], ['Streams', 'Streams'], ['Workers', 'Workers']]) {
+      await at.page.getByRole('link', { name, exact: true }).click();
+      await at.page.getByRole('heading', { name: heading, exact: true }).first().waitFor();
+      await field().waitFor();
+    }
+    await field().fill('wrong');
+    const again = at.page.waitForResponse((response) => response.url().endsWith('/v1/workers') && response.status() === 401);
+    await at.page.getByRole('button', { name: 'Use this key' }).filter({ visible: true }).click();
+    await again;
+    await field().fill('secret-1');
+    await at.page.getByRole('button', { name: 'Use this key' }).filter({ visible: true }).click();
+    await at.page.locator('.card').first().waitFor();
+    assert.equal(await field().count(), 0);
+    // Each page asked once for each of its lists and key: this one had two keys.
+    assert.equal(refused.filter((asked) => asked === 'GET /v1/workers').length, 3, String(refused));
+    await at.page.reload();
+    await at.page.locator('.card').first().waitFor();
   });
 
   test('sampling and stop strings reach the request, and the curl line is complete', async () => {
@@ -227,7 +268,7 @@ inBrowser('the views', (at) => {
     const { top_p: topP, stop } = (await sent).postDataJSON();
     assert.deepEqual([topP, stop], [0.9, ['17', 'Stop, please']]);
     assert.ok(!(await at.answer()).includes('17'));
-    assert.equal(await at.page.locator('#curl').evaluate((node) => getComputedStyle(node).whiteSpace), 'pre');
+    assert.equal(await at.page.locator('#curl').evaluate((node) => getComputedStyle(node).whiteSpace), 'pre-wrap');
   });
 
   test('the keyboard reaches everything', async () => {

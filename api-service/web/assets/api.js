@@ -1,17 +1,39 @@
-// The public endpoints, and the API key of every request, which is kept only in memory.
+// The public endpoints, and the API key of every request. The browser keeps the key until the tab
+// closes, so that a reload does not ask for it again.
 
 import { refusal } from './ending.js';
 
-let key = '';
+const name = 'whence-key';
+
+let key = stored();
+let waiting = []; // for another key
+
+function stored() {
+  try {
+    return sessionStorage.getItem(name) ?? '';
+  } catch {
+    return ''; // storage is blocked, or there is none: the key lasts as long as the page
+  }
+}
 
 // useKey sends a key with every request from now on; an empty key sends none.
 export function useKey(text) {
   key = text.trim();
+  try {
+    if (key) sessionStorage.setItem(name, key);
+    else sessionStorage.removeItem(name);
+  } catch {
+    // as above
+  }
+  const told = waiting;
+  waiting = [];
+  for (const tell of told) tell();
 }
 
-export function hasKey() {
-  return key !== '';
-}
+export const apiKey = () => key;
+
+// anotherKey returns a promise that is fulfilled when the reader gives another key.
+export const anotherKey = () => new Promise((done) => waiting.push(done));
 
 // authorization returns the header that carries the key.
 export function authorization() {
@@ -45,7 +67,7 @@ export const story = (id) => request(streamPath(id));
 export const stop = (id) => request(streamPath(id), 'DELETE');
 
 // tell reports how a stream arrived, so that its story can say whether a proxy buffers tokens.
-export const tell = (id, report) => request(`${streamPath(id)}/seen`, 'POST', report);
+export const tell = (id, token, report) => request(`${streamPath(id)}/seen?token=${encodeURIComponent(token ?? '')}`, 'POST', report);
 
 // live returns the running streams, oldest first. It reads all pages of the list. An empty filter
 // selects all.

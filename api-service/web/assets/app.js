@@ -32,6 +32,7 @@ function show() {
   const view = views.find(([pattern]) => pattern.test(path));
   chat.hidden = Boolean(view);
   page.hidden = !view;
+  page.dataset.view = view?.[1] ?? '';
   document.title = view ? `${view[1]} – Whence` : 'Whence';
   for (const link of document.querySelectorAll('.bar nav a')) {
     const to = link.hash.slice(1);

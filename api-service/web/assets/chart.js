@@ -6,7 +6,7 @@ import { drawn, node } from './node.js';
 const box = { height: 130, top: 12, bottom: 104, edge: 8 };
 
 // chart returns a figure of this width. A series is {name, kind, of}: of returns the value of a point,
-// or null, which breaks the line. format formats a value.
+// or null, where the line goes on to the next value. format formats a value.
 export function chart(title, series, { points, from, to }, width, format) {
   const values = series.flatMap(({ of }) => points.map(of)).filter((value) => value !== null);
   const top = Math.max(1e-9, ...values) * 1.1;
@@ -28,21 +28,9 @@ export function chart(title, series, { points, from, to }, width, format) {
   return node('figure', { class: 'figure canvas' }, node('figcaption', {}, title), root, node('p', { class: 'legend' }, legend));
 }
 
-// line returns the path through the points that have a value. A point between two without a value
-// is a short stroke.
+// line returns the path through the points that have a value. A single point is a short stroke.
 function line(points, of, x, y) {
-  let d = '';
-  let joined = false;
-  points.forEach((point, i) => {
-    const value = of(point);
-    if (value === null) {
-      joined = false;
-      return;
-    }
-    d += `${joined ? 'L' : 'M'}${x(point.at).toFixed(1)},${y(value).toFixed(1)}`;
-    const next = points[i + 1];
-    if (!joined && (!next || of(next) === null)) d += 'h2';
-    joined = true;
-  });
-  return d;
+  const there = points.filter((point) => of(point) !== null);
+  const d = there.map((point, i) => `${i > 0 ? 'L' : 'M'}${x(point.at).toFixed(1)},${y(of(point)).toFixed(1)}`).join('');
+  return there.length === 1 ? `${d}m-2,0h4` : d;
 }

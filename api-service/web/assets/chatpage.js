@@ -1,136 +1,221 @@
 // #/: a conversation, the settings of its next request, and one answer at a time.
 
 import { Announcer } from './announce.js';
-import { hasKey, models, settled, stop as stopStream, story, tell as report, useKey } from './api.js';
-import { ask, mint } from './chat.js';
-import { Chats, messagesOf } from './chats.js';
+import { anotherKey, apiKey, models, settled, stop as stopStream, story, tell as report, useKey } from './api.js';
+import { begin, follow, unique } from './chat.js';
+import { Chats, messagesOf, stored } from './chats.js';
 import { apis, curl, missing } from './curl.js';
+import { describe } from './ending.js';
 import { Life } from './life.js';
-import { node } from './node.js';
+import { node, refill } from './node.js';
 import { poll } from './poll.js';
+import { Problem } from './problem.js';
 import { remember, Seen } from './seen.js';
-import { copy, follow, panel, Turn } from './ui.js';
+import { copy, followEnd, panel, Turn, waiting } from './ui.js';
 
 const patience = 1500; // how long a stop may take before the page closes the connection instead
+const resumable = 3; // chats whose answers a new page resumes: a browser has few connections
 
 const $ = (id) => document.getElementById(id);
 const prompt = $('prompt');
 const announcer = new Announcer($('announcer'));
-const toEnd = follow($('log'), $('turns'), $('latest'));
+const toEnd = followEnd($('log'), $('turns'), $('latest'));
 const settings = panel($('toggle'), $('panel'));
 const wide = matchMedia('(min-width: 60rem)');
+const widest = matchMedia('(min-width: 76.01rem)'); // there is room for the settings and the picture
 
 const chats = new Chats();
+const problem = new Problem();
 
 let chat = { turns: [] }; // it has an id from its first question on
-let answering = null; // the current answer: {controller, seen, record}
 let asked = null; // the last request
+let editing = null; // the record whose question the composer has
 let shown = null; // the turn whose life is in the picture: {turn, life}
+
+// The answers in progress, by their chats: {record, seen, life, turn, controller, broken}. An answer
+// continues when its chat is left; it has no turn then. It has no record until the request is known.
+const running = new Map();
 
 // send sends a question, unless an answer is in progress. replaced is called if the question is sent.
 async function send(question, replaced = () => {}) {
-  if (answering || !question.trim() || !settingsReadable()) return;
-  const mine = { controller: new AbortController(), seen: null, record: null };
-  setAnswering(mine);
+  const talk = chat;
+  if (running.has(talk) || !question.trim() || !settingsReadable()) return;
+  const pending = {};
+  running.set(talk, pending);
+  showControls();
   if (!$('model').value) await loadModels();
-  if (answering !== mine) return; // stopped before the stream began
-  if (!$('model').value) {
-    setAnswering(null);
+  if (running.get(talk) !== pending) return; // stopped before the stream began
+  running.delete(talk);
+  if (talk !== chat || !$('model').value) {
+    showControls();
     return;
   }
 
   if (prompt.value === question) prompt.value = '';
   replaced();
-  const messages = [...messagesOf(chat), { role: 'user', content: question }];
-  const request = requestFor(messages);
+  const from = talk.turns.indexOf(editing);
+  if (from >= 0) { // what followed the old question answered it
+    talk.turns.splice(from);
+    for (const turn of [...$('turns').children].slice(from)) turn.remove();
+  }
+  edit(null);
+  const request = requestFor([...messagesOf(talk), { role: 'user', content: question }]);
   asked = request;
   showCurl();
   $('empty').hidden = true;
   announcer.clear();
-  const seen = new Seen(mint());
-  mine.seen = seen;
-  remember(seen);
-  const talk = chat;
-  const record = { question, answer: '', model: request.model, id: seen.id, kind: 'cut', line: 'cut off — the page was closed' };
-  mine.record = record;
+  for (const earlier of talk.turns) delete earlier.open; // only the last turn can be resumed
+  const record = {
+    question, answer: '', model: request.model, id: '', asked: performance.timeOrigin + performance.now(), open: begin(request),
+    kind: 'cut', line: 'cut off — the page was closed',
+  };
   talk.turns.push(record);
-  if (!talk.id) begin();
-  const turn = show(record);
-  const life = new Life(seen);
-  shown?.turn.picture();
-  shown = { turn, life };
-  place();
+  if (!talk.id) address(talk);
+  run(talk, record, show(record));
   toEnd();
-  let close = () => {};
+}
 
-  let ending = await ask(request, {
-    id: seen.id,
+// run reads the stream of an open record to its ending, whichever chat is shown meanwhile.
+async function run(talk, record, turn = null) {
+  const asked = record.asked - performance.timeOrigin;
+  const seen = new Seen(record.id, asked);
+  if (record.id) remember(seen);
+  const mine = { record, seen, turn, life: new Life(seen), controller: new AbortController(), broken: false };
+  running.set(talk, mine);
+  if (turn) attach(mine, turn);
+  let elsewhere = Boolean(record.id); // another page has read the beginning
+  let close = () => {};
+  const ending = await follow(record.open, {
     signal: mine.controller.signal,
+    asked: elsewhere ? null : asked,
+    onMade: (id) => {
+      record.id = seen.id = id;
+      remember(seen);
+      mine.turn?.name(id);
+      chats.keep(talk);
+      listChats();
+      if (seen.stopped !== null) stopStream(id).catch(() => {}); // the connection is closed soon
+    },
     onOpen: (now, headers) => {
-      seen.opened = seen.at(now);
-      seen.headers = headers;
-      life.change();
-      close = poll(400, () => story(seen.id).then((told) => seen.ended === null && life.tell(told), () => {}));
+      const again = elsewhere || seen.opened !== null;
+      if (again) record.resumed = (record.resumed ?? 0) + 1;
+      elsewhere = mine.broken = false;
+      if (seen.opened === null) close = poll(400, () => look(talk, mine));
+      seen.open(now, headers, again);
+      mine.life.change();
+      mine.turn?.says(record.answer ? 'answering' : waiting);
+    },
+    onBreak: (attempt, failure) => {
+      mine.broken = true;
+      const what = failure.status === undefined ? (record.id ? 'connection broken' : 'no answer from api-service') : failure.ending.message;
+      mine.turn?.says(`${what}, ${record.id ? 'resuming' : 'trying again'} (${attempt})…`);
     },
     onFrame: (now) => {
       seen.frame(now);
-      life.change();
+      mine.life.change();
     },
-    onAside: ({ thought, called }) => turn.aside(thought, called),
+    onAside: ({ thought, called }) => {
+      record.thought = (record.thought ?? '') + thought;
+      record.called = (record.called ?? '') + called;
+      mine.turn?.aside(thought, called);
+    },
     onText: (more) => {
       record.answer += more;
-      turn.add(more);
-      if (answering === mine) announcer.add(more);
+      mine.turn?.add(more);
+      if (talk === chat) announcer.add(more);
     },
   });
   seen.ended = seen.at();
   close();
-  life.change();
-  if (seen.stopped !== null && ending.code === 'user_stop') ending = { ...ending, kind: 'stopped' };
-  const line = turn.end(ending);
-  Object.assign(record, { kind: ending.kind, line });
-  chats.keep(talk);
-  tell(turn, life, seen, ending);
-  if (answering !== mine) return; // a new chat has begun meanwhile
-  announcer.end(line);
-  if (!record.answer && ending.kind !== 'completed' && !prompt.value) prompt.value = question;
-  setAnswering(null);
+  mine.life.change();
+  if (seen.stopped !== null && ['user_stop', 'operator_stop'].includes(ending.code)) ending.kind = 'stopped';
+  ending.resumed = record.resumed ?? 0;
+  mine.token = record.open.token;
+  Object.assign(record, { kind: ending.kind, line: describe(ending), id: record.id || (ending.id ?? '') });
+  if (ending.kind !== 'lost') delete record.open;
+  mine.turn?.name(record.id);
+  mine.turn?.end(record);
+  if (!mine.forgotten) chats.keep(talk);
+  running.delete(talk);
+  tell(mine);
+  listChats();
+  if (talk !== chat) return;
+  announcer.end(record.line);
+  if (ending.status === 401) problem.tell('The server wants a key.', ending);
+  if (!record.answer && ending.kind !== 'completed' && !prompt.value) prompt.value = record.question;
+  showControls();
 }
 
-// show adds a turn to the page. Retry asks its question again, without the old answer.
+// attach shows an answer in progress in a turn.
+function attach(mine, turn) {
+  mine.turn = turn;
+  shown?.turn.picture();
+  shown = { turn, life: mine.life };
+  place();
+  showControls();
+}
+
+// show adds a turn to the page. Retry asks its question again, without the old answer; Resume reads
+// on where api-service did not answer.
 function show(record) {
-  const turn = new Turn($('turns'), record.question, record.model, record.id, () => {
-    send(record.question, () => {
-      record.retried = true;
-      turn.retried();
-    });
+  const turn = new Turn($('turns'), record, {
+    retry: () => {
+      send(record.question, () => {
+        record.retried = true;
+        turn.retried();
+      });
+    },
+    edit: () => edit(record),
+    resume: () => showChat(chat),
   });
   return turn;
 }
 
-// begin names the chat: from its first question on it has an address.
-function begin() {
-  chat.id = mint().slice(4, 16);
-  chat.began = Date.now();
-  history.replaceState(null, '', `#/chats/${chat.id}`);
-  $('chat-link').href = `#/chats/${chat.id}`;
+// edit puts the question of a record into the composer, or null for none.
+function edit(record) {
+  editing = record;
+  $('editing').hidden = !record;
+  if (!record) return;
+  prompt.value = record.question;
+  prompt.focus();
+}
+
+// address names a chat: from its first question on it has an address.
+function address(talk) {
+  talk.id = unique().slice(0, 12);
+  talk.began = Date.now();
+  history.replaceState(null, '', `#/chats/${talk.id}`);
+  $('chat-link').href = `#/chats/${talk.id}`;
+}
+
+// look shows what the hops say of an answer in progress, if its chat is shown.
+async function look(talk, { record, seen, life, turn }) {
+  if (talk !== chat) return;
+  try {
+    const told = await story(record.id);
+    if (seen.ended !== null) return;
+    life.tell(told);
+    turn?.tells(told);
+  } catch {
+    // the next look may succeed
+  }
 }
 
 // tell adds the story of the stream once the hops have it. A request that the edge refused has no
 // stream, and so no story.
-async function tell(turn, life, seen, ending) {
-  if (ending.kind === 'unreachable' || (ending.kind === 'refused' && ending.status < 500 && !ending.path.includes('>'))) {
-    turn.tell(null);
+async function tell({ record, seen, life, turn, token }) {
+  if (!record.id || record.open) {
+    turn?.tell(null);
     return;
   }
   const how = seen.headers && seen.gaps.report(seen.headers);
-  if (how) await report(seen.id, how).catch(() => {}); // the story is useful without the report, too
+  if (how) await report(record.id, token, how).catch(() => {}); // the story is useful without the report, too
   try {
-    const told = await settled(seen.id);
+    const told = await settled(record.id);
     life.tell(told);
-    turn.tell(told);
+    turn?.tell(told);
   } catch {
-    turn.tell(null);
+    turn?.tell(null);
   }
 }
 
@@ -173,39 +258,48 @@ function settingsReadable() {
   return false;
 }
 
-function setAnswering(answer) {
+// showControls shows Send or, while an answer of this chat is in progress, Stop.
+function showControls() {
   const focused = document.activeElement;
-  answering = answer;
-  $('send').hidden = Boolean(answer);
-  $('stop').hidden = !answer;
+  const answering = running.has(chat);
+  $('send').hidden = answering;
+  $('stop').hidden = !answering;
   if (focused === $('send') || focused === $('stop') || focused === document.body || focused?.closest('.examples')) {
     // The button that had the focus is gone. On a phone, focus in the text field would cover the answer
     // with the keyboard.
     if (matchMedia('(hover: hover)').matches) prompt.focus({ preventScroll: true });
-    else if (answer) $('stop').focus({ preventScroll: true });
+    else if (answering) $('stop').focus({ preventScroll: true });
   }
 }
 
-// stop asks the server to end the stream, so that the reader gets the ending. If no hop knows the
-// stream, because it has not begun or the server is gone, closing the connection ends it.
+// stop stops the answer of this chat.
 function stop() {
-  const mine = answering;
-  if (!mine || (mine.seen && mine.seen.stopped !== null)) return;
-  if (!mine.seen) {
-    mine.controller.abort();
-    setAnswering(null);
-    return;
+  const mine = running.get(chat);
+  if (!mine) return;
+  if (mine.record) halt(mine);
+  else { // the models are still loading
+    running.delete(chat);
+    showControls();
   }
-  mine.seen.stopped = mine.seen.at();
-  const abort = () => mine.controller.abort();
-  stopStream(mine.seen.id).then(() => setTimeout(abort, patience), abort);
 }
 
-// newChat shows another chat: a new one or, from the storage, an earlier one. A stream of the chat
-// before it is stopped.
-function newChat(next = { turns: [] }) {
-  stop();
-  setAnswering(null);
+// halt asks the server to end a stream, so that the reader gets the ending. If no hop knows the
+// stream, because it has not begun or the server is gone, the page leaves it.
+function halt({ seen, record, controller, broken }) {
+  if (seen.stopped !== null) return;
+  seen.stopped = seen.at();
+  const abort = () => controller.abort();
+  const soon = () => setTimeout(abort, patience);
+  if (record.id) stopStream(record.id).then(soon, abort);
+  else if (broken) abort();
+  else soon(); // until then the answer to the request may come
+}
+
+// showChat shows another chat: a new one, or one of the storage. Answers in progress continue, and
+// one that another page has begun is resumed.
+function showChat(next = { turns: [] }) {
+  for (const mine of running.values()) mine.turn = null;
+  edit(null);
   chat = next;
   $('chat-link').href = chat.id ? `#/chats/${chat.id}` : '#/';
   $('turns').replaceChildren();
@@ -216,10 +310,11 @@ function newChat(next = { turns: [] }) {
   $('empty').hidden = chat.turns.length > 0;
   for (const record of chat.turns) {
     const turn = show(record);
-    turn.add(record.answer);
-    turn.end({ kind: record.kind }, record.line);
-    if (record.retried) turn.retried();
+    if (!record.open) turn.end(record);
+    else if (running.get(chat)?.record === record) attach(running.get(chat), turn);
+    else run(chat, record, turn);
   }
+  showControls();
   if (chat.turns.length > 0) toEnd();
   listChats();
 }
@@ -227,18 +322,46 @@ function newChat(next = { turns: [] }) {
 function listChats() {
   const all = chats.list();
   $('earlier').hidden = all.length === 0;
-  $('earlier').querySelector('ul').replaceChildren(...all.map(({ id, began, turns }) => node('li', {},
-    node('a', { href: `#/chats/${id}` }, turns[0].question.trim().slice(0, 80)), ` ${new Date(began).toLocaleString('en', { dateStyle: 'medium', timeStyle: 'short' })}`)));
+  const answering = new Set([...running.keys()].map(({ id }) => id));
+  refill($('earlier').querySelector('ul'), ...all.map(({ id, began, turns }) => node('li', {},
+    node('a', { href: `#/chats/${id}`, 'aria-current': id === chat.id && 'true' }, turns[0].question.trim().slice(0, 80)),
+    ` ${answering.has(id) ? 'answering' : new Date(began).toLocaleString('en', { dateStyle: 'medium', timeStyle: 'short' })}`)));
+}
+
+// placeChats puts the list of chats beside the conversation or, on a narrower screen, on the page of
+// the empty chat.
+function placeChats() {
+  if (widest.matches) $('panel').prepend($('earlier'));
+  else $('empty').append($('earlier'));
 }
 
 // open shows the chat that the address names.
 function open(id) {
   if ((id ?? '') === (chat.id ?? '')) return;
-  const found = id && chats.find(id);
-  newChat(found || undefined);
+  const found = id && ([...running.keys()].find((talk) => talk.id === id) ?? chats.find(id));
+  showChat(found || undefined);
   if (id && !found) {
     $('lost').textContent = 'This browser does not have this chat: it was started in another browser, or removed after later chats.';
     $('lost').hidden = false;
+  }
+}
+
+// looks returns what tells two versions of a chat apart.
+const looks = ({ turns }) => JSON.stringify(turns.map(({ question, id, retried }) => [question, id, retried]));
+
+// followTabs shows what another tab has stored.
+function followTabs() {
+  listChats();
+  const found = chat.id && !running.has(chat) && chats.find(chat.id);
+  if (found && looks(found) !== looks(chat)) showChat(found);
+}
+
+// resume reads on the answers that the last page of this browser left, also those of chats that are
+// not shown.
+function resume() {
+  for (const talk of chats.list().slice(0, resumable)) {
+    const record = talk.turns.at(-1);
+    if (record.open && talk.id !== chat.id) run(talk, record);
   }
 }
 
@@ -246,24 +369,31 @@ function open(id) {
 function showCurl() {
   const api = $('curl-api').value;
   const left = missing(asked, api);
-  $('curl').textContent = curl(location.origin, asked, hasKey(), api);
+  $('curl').textContent = curl(location.origin, asked, apiKey() !== '', api);
   $('curl').hidden = $('copy-curl').hidden = $('curl-choice').hidden = false;
   $('curl-hint').textContent = `Without ${left.join(' and ')}, which this API does not have.`;
   $('curl-hint').hidden = left.length === 0;
 }
 
 async function loadModels() {
-  const problem = $('problem');
   try {
     const ids = await models();
     if (ids.length === 0) throw new Error('the server has none');
     const chosen = $('model').value;
     $('model').replaceChildren(...ids.map((id) => new Option(id, id, false, id === chosen)));
-    problem.hidden = true;
+    problem.clear();
   } catch (err) {
-    problem.textContent = `No model to talk to: ${err.message}. Sending a message tries again.`;
-    problem.hidden = $('empty').hidden = false;
+    problem.tell(`No model to talk to: ${err.message}. Sending a message tries again.`, err);
   }
+}
+
+// followKey uses each key that the reader gives, here or on another page.
+function followKey() {
+  $('key').value = apiKey();
+  anotherKey().then(() => {
+    followKey();
+    loadModels();
+  });
 }
 
 // chatPage sets the chat up, and returns a function that shows a chat and focuses the text field.
@@ -273,10 +403,12 @@ export function chatPage() {
     send(prompt.value);
   });
   $('settings').addEventListener('submit', (event) => event.preventDefault());
-  $('key').addEventListener('change', () => {
-    useKey($('key').value);
-    loadModels();
+  $('keep').addEventListener('click', () => {
+    edit(null);
+    prompt.value = '';
+    prompt.focus();
   });
+  $('key').addEventListener('change', () => useKey($('key').value));
   prompt.addEventListener('keydown', (event) => {
     if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
     event.preventDefault();
@@ -290,15 +422,23 @@ export function chatPage() {
   });
   $('new').addEventListener('click', () => {
     if (chat.id) history.pushState(null, '', '#/');
-    newChat();
+    showChat();
     prompt.focus();
   });
   $('forget').addEventListener('click', () => {
     chats.clear();
+    for (const [talk, mine] of running) {
+      if (talk === chat || !mine.record) continue;
+      mine.forgotten = true;
+      halt(mine);
+    }
     listChats();
     prompt.focus();
   });
-  addEventListener('pagehide', () => answering?.record && chats.keep(chat)); // the part of the answer that has come
+  addEventListener('pagehide', () => { // the part of the answers that has come
+    for (const [talk, mine] of running) if (mine.record && !mine.forgotten) chats.keep(talk);
+  });
+  addEventListener('storage', ({ key }) => key === stored && followTabs());
   $('curl-api').replaceChildren(...Object.keys(apis).map((name) => new Option(name)));
   $('curl-api').addEventListener('change', showCurl);
   $('copy-curl').addEventListener('click', () => copy($('copy-curl'), $('curl').textContent, $('curl')));
@@ -307,10 +447,17 @@ export function chatPage() {
     if (button) send(button.textContent);
   });
   wide.addEventListener('change', place);
+  widest.addEventListener('change', placeChats);
+  placeChats();
+  $('log').querySelector('.column').prepend(problem.node);
+  followKey();
   loadModels();
   listChats();
+  let first = true;
   return (id) => {
     open(id);
+    if (first) resume();
+    first = false;
     if (matchMedia('(hover: hover)').matches) prompt.focus();
   };
 }

@@ -1,14 +1,16 @@
 // The chats of this browser: the last conversations, in its local storage. A chat is {id, began,
-// turns}. A turn is {question, answer, model, id, kind, line, retried}.
+// turns}. A turn is {question, answer, thought, called, model, id, kind, line, retried, asked,
+// resumed}, and open until its stream has ended: see chat.js.
 
-const name = 'whence-chats';
+// stored is the name under which the storage has the chats.
+export const stored = 'whence-chats';
 const most = 20; // chats that are kept; the oldest ones are dropped
 const room = 1 << 18; // characters of all chats together; then also the oldest turns of the last chat are dropped
 
 // Storage can be blocked or full: the chats are then gone with the page.
 function read(storage) {
   try {
-    const all = JSON.parse(storage().getItem(name) ?? '[]');
+    const all = JSON.parse(storage().getItem(stored) ?? '[]');
     return Array.isArray(all) ? all.filter((chat) => typeof chat?.id === 'string' && Array.isArray(chat.turns)) : [];
   } catch {
     return [];
@@ -43,8 +45,8 @@ export class Chats {
 
   #write(chats) {
     try {
-      if (chats.length === 0) this.#storage().removeItem(name);
-      else this.#storage().setItem(name, JSON.stringify(chats));
+      if (chats.length === 0) this.#storage().removeItem(stored);
+      else this.#storage().setItem(stored, JSON.stringify(chats));
     } catch {
       // as above
     }

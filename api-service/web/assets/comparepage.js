@@ -8,6 +8,7 @@ import { Life } from './life.js';
 import { node } from './node.js';
 import { pacesOf } from './pace.js';
 import { poll } from './poll.js';
+import { Problem } from './problem.js';
 import { longest } from './tree.js';
 import { joined } from './words.js';
 
@@ -15,10 +16,10 @@ export function comparePage(root, ids) {
   const sides = ids.map((id, i) => {
     const side = {
       id, letter: 'AB'[i], told: null, life: new Life(null),
-      line: node('p', { class: 'told' }), path: node('div', {}), problem: node('p', { class: 'problem', role: 'alert', hidden: true }),
+      line: node('p', { class: 'told' }), path: node('div', {}), problem: new Problem(),
     };
     side.node = node('section', { 'aria-label': `Stream ${side.letter}` },
-      node('h3', {}, `${side.letter}: `, node('a', { class: 'mono', href: `#/streams/${encodeURIComponent(id)}` }, id)), side.problem, side.line, side.path, side.life.node);
+      node('h3', {}, `${side.letter}: `, node('a', { class: 'mono', href: `#/streams/${encodeURIComponent(id)}` }, id)), side.problem.node, side.line, side.path, side.life.node);
     return side;
   });
   const table = node('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Gaps between tokens of both streams' });
@@ -30,11 +31,10 @@ export function comparePage(root, ids) {
     const running = await Promise.all(sides.map(async (side) => {
       try {
         side.told = await story(side.id);
-        side.problem.hidden = true;
+        side.problem.clear();
         return side.told.hops.some(({ state }) => state !== 'ended');
       } catch (err) {
-        side.problem.textContent = err.status === 404 ? 'No hop knows this stream.' : `The story cannot be shown: ${err.message}.`;
-        side.problem.hidden = false;
+        await side.problem.tell(err.status === 404 ? 'No hop knows this stream.' : `The story cannot be shown: ${err.message}.`, err);
         return err.status !== 404;
       }
     }));

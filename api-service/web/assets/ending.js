@@ -4,8 +4,11 @@
 //   stopped      as failed, or nothing        the user of the page stopped it
 //   failed       code, message, param, path   the stream ended with an error; code is the reason
 //   refused      status, retryAfter, ...      the answer never began; with the fields of failed
-//   cut          message                      the stream ended without a complete ending
+//   cut          message                      the stream is gone, and its ending is not known
+//   lost         message                      the stream may still run, but api-service does not answer
 //   unreachable                               no response at all
+//
+// An ending has resumed, the number of times that the stream was resumed before it.
 
 // failure reads OpenAI's error object, with the reason and the path that Whence adds.
 export function failure(error) {
@@ -41,6 +44,7 @@ export function describe(ending) {
         ending.tokens !== undefined && `${ending.tokens} ${ending.tokens === 1 ? 'token' : 'tokens'}`,
         ending.ttft !== undefined && `TTFT ${Math.round(ending.ttft)} ms`,
         ending.rate !== undefined && `${ending.rate.toFixed(ending.rate < 10 ? 1 : 0)} tok/s`,
+        ending.resumed > 0 && `resumed ${ending.resumed === 1 ? 'once' : `${ending.resumed} times`}`,
       ].filter(Boolean).join(' · ');
     case 'stopped':
       return 'stopped by you';
@@ -50,6 +54,8 @@ export function describe(ending) {
       return parts(`refused: ${[ending.status, ending.code].filter(Boolean).join(' ')}`, ending);
     case 'cut':
       return `cut off — ${ending.message}`;
+    case 'lost':
+      return `not read to its end — ${ending.message}`;
     default:
       return 'no answer — the server could not be reached';
   }

@@ -24,6 +24,37 @@ export function sentence(story) {
   return parts.join('; ');
 }
 
+// The reasons for which a stream leaves a hop, as sentences about it.
+const losses = { peer_lost: 'was lost', peer_reset: 'reset the stream', draining: 'shut down', unavailable: 'was unavailable', overloaded: 'was overloaded' };
+
+// movesOf tells in a sentence each how a stream moved from one hop to another.
+function movesOf(story) {
+  const named = renamer(tree(story));
+  const moves = story.hops.flatMap((hop) => hop.moves ?? []);
+  const gap = story.hops[0].sent_pace?.longest_ms;
+  return moves.map(({ from, to, reason, at_ms: at, tokens }, i) => {
+    const why = losses[reason] ? `${/worker/.test(named(from)) ? 'the worker' : 'the hop'} ${losses[reason]}` : reason;
+    const kept = i < moves.length - 1 ? '' : `; nothing was lost${gap > 0 ? `, and the longest gap between tokens was ${duration(gap)}` : ''}`;
+    return `Moved from ${named(from)} to ${named(to)} after ${duration(at)} and ${count(tokens, 'token')}: ${why}${kept}.`;
+  });
+}
+
+const stoppers = { user_stop: 'The client stopped the stream', operator_stop: 'An operator stopped the stream', client_gone: 'The client left' };
+
+// stopOf tells in a sentence who stopped a stream. Without keys nobody knows whether a request to stop
+// a stream came from its client, so the message of the ending names the address.
+function stopOf({ reason, message, hops: [{ stop_heard_ms: heard, stop_confirmed_ms: confirmed }] }) {
+  const [, address] = /^a request from (\S+) asked for the stream to stop$/.exec(message ?? '') ?? [];
+  const who = reason === 'user_stop' && address ? `A request from ${address} stopped the stream` : stoppers[reason];
+  if (!who || heard === null) return [];
+  return [`${who} after ${duration(heard)}${confirmed === null ? '' : `; the engine had stopped ${duration(confirmed)} later`}.`];
+}
+
+// happened tells in sentences how a stream moved, and who stopped it.
+export function happened(story) {
+  return [...movesOf(story), ...stopOf(story)];
+}
+
 // delivered describes how a stream arrived at its client. It returns null without a report, or if
 // nothing is wrong and quiet is set.
 export function delivered({ delivery }, quiet = false) {
@@ -77,4 +108,39 @@ export function tableOf(story) {
   });
   return node('table', { class: 'hops' }, node('caption', { class: 'unseen' }, 'Records of all hops'),
     node('thead', {}, node('tr', {}, columns.map((name, i) => node('th', { scope: 'col', class: i > 1 && i < 7 ? 'number' : null }, name)))), node('tbody', {}, rows));
+}
+
+// eventsOf lists the events of all hops, as `whence why` prints them: all but messages, and between two
+// of them the first and the last message that the hop sent.
+export function eventsOf(story) {
+  const rows = story.hops.flatMap(({ hop, events = [] }) => shortened(events).map((event) => {
+    if (event.more) return node('tr', {}, node('td', {}, hop), node('td', { class: 'number' }, '…'), node('td', { colspan: '3' }, `${event.more.toLocaleString('en')} more messages`));
+    const { at_ms: at, kind, side, index, tokens, bytes, code, reason, path } = event;
+    const what = index === undefined ? [code, reason, path?.join(' > ')].filter(Boolean).join('  ') : `${index}: ${count(tokens, 'token')}, ${bytes} bytes`;
+    return node('tr', {}, [hop, duration(at), kind, side, what].map((text, i) => node('td', { class: i === 1 ? 'number' : null }, text)));
+  }));
+  return node('table', { class: 'events' }, node('thead', {}, node('tr', {}, ['Hop', 'After', 'Event', 'Side', 'What'].map((name, i) => node('th', { scope: 'col', class: i === 1 ? 'number' : null }, name)))),
+    node('tbody', {}, rows));
+}
+
+function shortened(events) {
+  const list = [];
+  let sent = [];
+  let next = 0; // index of the message after the last one in the list
+  const flush = () => {
+    for (const event of new Set([sent[0], sent.at(-1)].filter(Boolean))) {
+      if (event.index > next) list.push({ more: event.index - next });
+      list.push(event);
+      next = event.index + 1;
+    }
+    sent = [];
+  };
+  for (const event of events) {
+    if (event.index === undefined) {
+      flush();
+      list.push(event);
+    } else if (event.kind === 'send') sent.push(event);
+  }
+  flush();
+  return list;
 }

@@ -48,7 +48,8 @@ export function lanes(story, seen, now = seen?.at()) {
 function client(seen, now) {
   const to = seen.ended ?? now;
   const marks = [{ at: 0, kind: 'send', text: 'sends the request' }];
-  if (seen.opened !== null) marks.push({ at: seen.opened, kind: 'header', text: 'header' });
+  if (seen.opened !== null && seen.opened !== seen.resumed[0]) marks.push({ at: seen.opened, kind: 'header', text: 'header' });
+  for (const at of seen.resumed) marks.push({ at, kind: 'resumed', text: 'resumes the stream' });
   if (seen.stopped !== null) marks.push({ at: seen.stopped, kind: 'heard', text: 'presses Stop' });
   if (seen.ended !== null) marks.push({ at: to, kind: 'end', text: 'the stream has ended' });
   return {

@@ -80,8 +80,9 @@ export class Life {
   }
 
   #drawLatency(to) {
-    const { frames } = this.#seen;
+    const { frames, opened, resumed } = this.#seen;
     const measured = latency(frames);
+    if (measured && opened === resumed[0]) measured.ttft = undefined; // another page has seen the first token
     this.#plot.replaceChildren(plot(frames, measured, to, this.#canvas.clientWidth));
     const shown = [
       ['TTFT', duration(measured?.ttft)], ['p50', duration(measured?.p50)], ['p95', duration(measured?.p95)], ['max', duration(measured?.max)],

@@ -2,6 +2,7 @@
 // the elements. No text of an answer is parsed as HTML, and no answer makes the browser load
 // anything: HTML is shown as text, and an image is a link.
 
+import { highlight } from './highlight.js';
 import { lexer } from './marked.js';
 import { node } from './node.js';
 
@@ -77,9 +78,12 @@ export function element(token, copyButton) {
       return node('h3', { class: `depth${token.depth}` }, inline(token.tokens));
     case 'hr':
       return node('hr', {});
-    case 'code':
+    case 'code': {
+      const code = node('code', {}, token.text);
+      if (copyButton) highlight(code, token.text, token.lang); // once it is complete
       return node('div', { class: 'code' }, node('div', { class: 'line' }, node('span', {}, token.lang || 'text'), copyButton?.(token.text)),
-        node('pre', { tabindex: '0', role: 'region', 'aria-label': 'Code' }, node('code', {}, token.text)));
+        node('pre', { tabindex: '0', role: 'region', 'aria-label': 'Code' }, code));
+    }
     case 'blockquote':
       return node('blockquote', {}, inside(token.tokens));
     case 'list':

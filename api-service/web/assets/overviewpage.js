@@ -1,15 +1,17 @@
 // #/overview: the rates, latencies and endings of the last minutes, and the load of the workers.
 
-import { ended, live, mostEnded, workers } from './api.js';
+import { anotherKey, ended, live, mostEnded, workers } from './api.js';
 import { chart } from './chart.js';
 import { chip } from './hops.js';
 import { node, refill } from './node.js';
 import { overview } from './overview.js';
 import { poll } from './poll.js';
+import { Problem } from './problem.js';
 import { count, duration } from './words.js';
 import { address, meters, moods } from './workerspage.js';
 
 const spans = ['1', '5', '15', '60']; // minutes
+const recent = 10_000; // milliseconds that count as now
 const often = 3000; // milliseconds between two readings: a full list is half a megabyte
 
 const rate = (value) => (value === null ? '–' : value.toFixed(value < 10 ? 1 : 0));
@@ -22,7 +24,8 @@ const charts = [
 ];
 
 export function overviewPage(root, _, query) {
-  const problem = node('p', { class: 'problem', role: 'alert', hidden: true });
+  const problem = new Problem();
+  let denied = null; // the refusal to list workers, until there is another key
   const chosen = spans.includes(query.get('minutes')) ? query.get('minutes') : '5';
   const span = node('select', { name: 'minutes' }, spans.map((minutes) => node('option', { value: minutes, selected: minutes === chosen }, count(Number(minutes), 'minute'))));
   const numbers = node('dl', { class: 'numbers' });
@@ -31,27 +34,31 @@ export function overviewPage(root, _, query) {
   const endings = node('div', {});
   const fleet = node('div', {});
   root.append(
-    node('div', { class: 'title' }, node('h2', { tabindex: '-1' }, 'Overview'), node('label', { class: 'tools hint' }, 'Last ', span)), problem, numbers, reach, plots,
+    node('div', { class: 'title' }, node('h2', { tabindex: '-1' }, 'Overview'), node('label', { class: 'tools hint' }, 'Last ', span)), problem.node, numbers, reach, plots,
     node('section', { 'aria-label': 'Endings' }, node('h3', {}, 'Endings'), endings),
     node('section', { 'aria-label': 'Workers' }, node('h3', {}, 'Workers'), fleet),
   );
   const ask = async () => {
-    const asked = workers().then((all) => ({ all }), (err) => ({ err }));
+    const asked = denied ? { err: denied } : workers().then((all) => ({ all }), (err) => ({ err }));
     try {
       const [over, runs] = await Promise.all([ended({ limit: String(mostEnded) }), live()]);
       const to = Date.now();
       const figures = overview({ ended: over, live: runs, cut: over.length >= mostEnded }, to - Number(span.value) * 60_000, to);
-      showNumbers(numbers, figures.total, runs.length);
+      const now = overview({ ended: over, live: runs, cut: false }, to - recent, to);
+      showNumbers(numbers, { ...figures.total, streams: now.total.streams, tokens: now.total.tokens }, runs.length);
       reach.textContent = figures.since ? `Only the last ${mostEnded.toLocaleString('en')} ended streams are counted; they begin at ${new Date(figures.since).toTimeString().slice(0, 8)}.` : '';
       const width = Math.max(220, Math.min(plots.clientWidth, plots.clientWidth >= 700 ? (plots.clientWidth - 24) / 2 : plots.clientWidth));
       plots.replaceChildren(...charts.map(([title, format, series]) => chart(title, series.map(([name, kind, field]) => ({ name, kind, of: (point) => point[field] })), figures, width, format)));
       showEndings(endings, figures.endings);
-      problem.hidden = true;
+      problem.clear();
     } catch (err) {
-      problem.textContent = `The streams cannot be listed: ${err.message}.`;
-      problem.hidden = false;
+      if (await problem.tell(`The streams cannot be listed: ${err.message}.`, err)) return ask();
     }
     const { all, err } = await asked;
+    if (err?.status === 403 && !denied) {
+      denied = err;
+      anotherKey().then(() => (denied = null));
+    }
     refill(fleet, err ? node('p', { class: 'problem' }, `The workers cannot be listed: ${err.message}.`) : node('ul', { class: 'workers' }, all.map(load)));
   };
   span.addEventListener('change', () => {
@@ -63,7 +70,7 @@ export function overviewPage(root, _, query) {
 
 function showNumbers(place, { streams, tokens, ttft50, ttft95, gap50, gap95 }, running) {
   const shown = [
-    ['Live', String(running)], ['Streams/s', rate(streams)], ['Tokens/s', rate(tokens)], ['TTFT p50', duration(ttft50)], ['TTFT p95', duration(ttft95)],
+    ['Live now', String(running)], ['Streams/s now', rate(streams)], ['Tokens/s now', rate(tokens)], ['TTFT p50', duration(ttft50)], ['TTFT p95', duration(ttft95)],
     ['Gap p50', duration(gap50)], ['Gap p95', duration(gap95)],
   ];
   place.replaceChildren(...shown.map(([name, value]) => node('div', {}, node('dt', {}, name), node('dd', {}, value))));
@@ -87,5 +94,5 @@ function showEndings(place, endings) {
 
 function load(worker) {
   return node('li', { class: 'card' }, node('h3', {}, node('a', { href: address(worker) }, worker.name || worker.target), node('span', { class: 'chip', 'data-mood': moods[worker.state] ?? 'bad' }, worker.state)),
-    worker.message && node('p', { class: 'problem' }, worker.message), worker.name && meters(worker));
+    worker.message && node('p', { class: 'problem' }, worker.message), meters(worker));
 }

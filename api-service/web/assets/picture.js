@@ -19,21 +19,23 @@ const shapes = {
   confirmed: 'M-4.5,9L4.5,9L0,1Z',
   handover: 'M-6,-2L1,-2L1,-6L6,0L1,6L1,2L-6,2Z',
   move: 'M-4,0L0,-6L0,-2L5,-2L5,2L0,2L0,6Z',
+  resumed: 'M-6,-5L0,0L-6,5ZM0,-5L6,0L0,5Z',
   end: 'M0,-11V11',
   long: 'M-9,0H9',
   stall: 'M-9,0H9',
+  unknown: 'M-9,0H9',
 };
 
 // The meanings of the shapes, in the order of the legend.
 export const legend = [
   ['send', 'request'], ['header', 'header'], ['rst', 'RST'], ['trailer', 'trailer'], ['heard', 'stop heard'],
-  ['confirmed', 'stopped below'], ['handover', 'prompt handed over'], ['move', 'moved'], ['end', 'ended'], ['long', 'long gap'], ['stall', 'stall'],
+  ['confirmed', 'stopped below'], ['handover', 'prompt handed over'], ['move', 'moved'], ['resumed', 'resumed'], ['end', 'ended'], ['long', 'long gap'], ['stall', 'stall'], ['unknown', 'not recorded'],
 ];
 
 // kinds returns the kinds of marks in the picture, for the legend.
 export function kinds(picture) {
   return new Set(picture.lanes.flatMap(({ marks, bands }) => [
-    ...marks.map(({ kind }) => kind), ...bands.map(({ level }) => (level > 2 ? 'stall' : level > 0 ? 'long' : '')),
+    ...marks.map(({ kind }) => kind), ...bands.map(({ level }) => (level > 2 ? 'stall' : level > 0 ? 'long' : level < 0 ? 'unknown' : '')),
   ]));
 }
 

@@ -25,7 +25,7 @@ export function plot(frames, measured, to, width) {
   const y = (gap) => box.bottom - (Math.min(gap, top) / top) * (box.bottom - box.top);
   const mark = scale(0, top, 3).marks.at(-1);
   root.append(drawn('path', { class: 'grid', d: `M${box.edge},${y(mark).toFixed(1)}H${width - box.edge}` }));
-  root.append(drawn('rect', { class: 'ttft', x: x(0), y: box.bottom - 4, width: Math.max(1, x(measured.ttft) - x(0)).toFixed(1), height: 4 }));
+  if (measured.ttft !== undefined) root.append(drawn('rect', { class: 'ttft', x: x(0), y: box.bottom - 4, width: Math.max(1, x(measured.ttft) - x(0)).toFixed(1), height: 4 }));
   let dots = '';
   let far = '';
   measured.gaps.forEach((gap, i) => {
@@ -35,7 +35,7 @@ export function plot(frames, measured, to, width) {
   });
   root.append(drawn('path', { class: 'dots', d: dots }), drawn('path', { class: 'dots far', d: far }));
   if (measured.p50 !== undefined) {
-    root.append(drawn('path', { class: 'median', d: `M${x(measured.ttft).toFixed(1)},${y(measured.p50).toFixed(1)}H${x(frames.at(-1)).toFixed(1)}` }));
+    root.append(drawn('path', { class: 'median', d: `M${x(frames[0]).toFixed(1)},${y(measured.p50).toFixed(1)}H${x(frames.at(-1)).toFixed(1)}` }));
   }
   // Last, so that the text is above the dots.
   root.append(drawn('text', { class: 'axis', x: width - box.edge, y: (y(mark) - 3).toFixed(1), 'text-anchor': 'end' }, `${Number(mark.toPrecision(2))} ms`));

@@ -1,6 +1,6 @@
 // The browser's own measurements of a stream, in milliseconds since the request.
 
-import { Gaps } from './gaps.js';
+import { Gaps } from './client/gaps.js';
 
 const most = 1 << 15; // number of frames whose times are kept; later frames are only counted
 const streams = 32; // number of streams that are kept for their own pages
@@ -9,6 +9,7 @@ const remembered = new Map();
 
 export class Seen {
   opened = null; // when the response header arrived
+  resumed = []; // when the response header of each later connection arrived
   stopped = null; // when the user pressed Stop
   ended = null;
   frames = []; // when each frame with text arrived
@@ -17,10 +18,19 @@ export class Seen {
   gaps = new Gaps();
   #asked;
 
-  constructor(id, now = performance.now()) {
+  // asked is when the stream was requested; negative if that was before this page began.
+  constructor(id, asked = performance.now()) {
     this.id = id;
-    this.#asked = now;
-    this.wall = performance.timeOrigin + now; // milliseconds since 1970
+    this.#asked = asked;
+    this.wall = performance.timeOrigin + asked; // milliseconds since 1970
+  }
+
+  // open records that a connection brings the stream. again tells that it is not the first one.
+  open(now, headers, again = this.opened !== null) {
+    this.opened ??= this.at(now);
+    if (again) this.resumed.push(this.at(now));
+    this.headers = headers;
+    this.gaps = new Gaps(); // the service compares them with those of this connection
   }
 
   at(now = performance.now()) {

@@ -1,13 +1,15 @@
 // #/streams/ID: one stream, running or ended. ?part=ending shows the ending of its picture, and
 // ?with=ID compares it with another stream.
 
-import { ended, stop, story, streamPath } from './api.js';
+import { ended, story, streamPath } from './api.js';
 import { comparePage } from './comparepage.js';
-import { chip, delivered, pathOf, sentence, tableOf } from './hops.js';
+import { halter } from './halt.js';
+import { chip, delivered, eventsOf, happened, pathOf, sentence, tableOf } from './hops.js';
 import { Life } from './life.js';
 import { node } from './node.js';
 import { paceOf } from './pace.js';
 import { poll } from './poll.js';
+import { Problem } from './problem.js';
 import { recall } from './seen.js';
 import { longest } from './tree.js';
 import { copy } from './ui.js';
@@ -20,53 +22,54 @@ export function streamPage(root, id, query) {
     onZoom: (on) => history.replaceState(null, '', `#/streams/${encodeURIComponent(id)}${on ? '?part=ending' : ''}`),
   });
   const name = node('button', { type: 'button', class: 'id', title: 'Copy the stream id', 'aria-label': `Copy the stream id ${id}` }, id);
-  const problem = node('p', { class: 'problem', role: 'alert', hidden: true });
-  const halt = node('button', { type: 'button', class: 'stop', hidden: true }, 'Stop');
+  const problem = new Problem();
+  const halt = halter(id, { own: Boolean(recall(id)), fail: (err) => problem.tell(`The stream cannot be stopped: ${err.message}.`) });
+  halt.hidden = true;
   const line = node('p', { class: 'told' });
   const path = node('div', {});
   const message = node('p', { class: 'hint' });
   const how = node('div', {});
+  const moves = node('div', { class: 'moves', hidden: true });
+  const trace = node('p', { class: 'hint', hidden: true });
+  const events = node('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Events of all hops' });
   const gaps = node('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Gaps between tokens' });
   const table = node('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Records of all hops' });
-  const known = node('div', { hidden: true }, line, path, message, how, life.node, node('h3', {}, 'Gaps between tokens'), gaps, node('h3', {}, 'Hops'), table, compareForm(id));
+  const known = node('div', { hidden: true }, line, moves, path, message, how, life.node, node('h3', {}, 'Gaps between tokens'), gaps, node('h3', {}, 'Hops'), table,
+    node('details', {}, node('summary', {}, 'Events'), events), trace, compareForm(id));
   root.append(
     node('div', { class: 'title' }, node('h2', { tabindex: '-1' }, 'Stream'), name, node('span', { class: 'tools' }, halt,
       node('a', { class: 'button', href: streamPath(id) }, 'As JSON'))),
-    problem, known,
+    problem.node, known,
   );
   name.addEventListener('click', () => copy(name, id));
-  halt.addEventListener('click', async () => {
-    halt.disabled = true;
-    try {
-      await stop(id);
-    } catch (err) {
-      say(`The stream cannot be stopped: ${err.message}.`);
-      halt.disabled = false;
-    }
-  });
-  const say = (text) => {
-    problem.textContent = text;
-    problem.hidden = !text;
-  };
-  return poll(500, async () => {
+  const ask = async () => {
     try {
       const told = await story(id);
-      say('');
+      problem.clear();
       known.hidden = false;
       halt.hidden = told.state !== 'live';
       line.replaceChildren(chip(told.reason, told.state), ` ${joined(sentence(told), told.model)}`);
       path.replaceChildren(...(told.reason ? [pathOf(longest(told))] : []));
       message.textContent = told.message ?? '';
       how.replaceChildren(...[delivered(told)].filter(Boolean));
+      const sentences = happened(told);
+      moves.hidden = sentences.length === 0;
+      moves.replaceChildren(...sentences.map((text) => node('p', {}, text)));
       life.tell(told);
       gaps.replaceChildren(...paceOf(told));
       table.replaceChildren(tableOf(told));
+      events.replaceChildren(eventsOf(told));
+      const [{ trace: traceID }] = told.hops;
+      trace.hidden = !traceID;
+      trace.replaceChildren('Trace ', node('code', { class: 'mono' }, traceID ?? ''));
       return told.hops.some(({ state }) => state !== 'ended');
     } catch (err) {
-      say(err.status === 404 ? 'No hop knows this stream: it never existed, or its record was dropped after many later streams.' : `The story cannot be shown: ${err.message}.`);
+      const text = err.status === 404 ? 'No hop knows this stream: it never existed, or its record was dropped after many later streams.' : `The story cannot be shown: ${err.message}.`;
+      if (await problem.tell(text, err)) return ask();
       return err.status !== 404;
     }
-  });
+  };
+  return poll(500, ask);
 }
 
 const offered = 25; // ended streams that the form suggests

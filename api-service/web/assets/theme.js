@@ -30,7 +30,7 @@
   addEventListener('DOMContentLoaded', () => {
     const button = document.getElementById('theme');
     const isDark = () => (root.dataset.theme ?? (system.matches ? 'dark' : 'light')) === 'dark';
-    const show = () => button.setAttribute('aria-pressed', String(isDark()));
+    const show = () => (button.textContent = isDark() ? 'Light' : 'Dark'); // what a click gives
     button.addEventListener('click', () => {
       const theme = isDark() ? 'light' : 'dark';
       if ((theme === 'dark') === system.matches) {

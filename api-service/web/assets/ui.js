@@ -1,10 +1,12 @@
 // The chat's moving parts. Text from a model or a server reaches the page only as text nodes.
 
-import { describe } from './ending.js';
-import { delivered, pathOf, sentence } from './hops.js';
+import { delivered, happened, pathOf, sentence } from './hops.js';
 import { Document } from './markdown.js';
 import { node } from './node.js';
 import { longest } from './tree.js';
+
+// waiting is what a turn says before the first token.
+export const waiting = 'waiting for the first token';
 
 // A Turn is one question and its answer on the page.
 export class Turn {
@@ -22,31 +24,62 @@ export class Turn {
   #earliest = 0;
 
   #place;
+  #moves;
+  #resume;
 
-  // retry is called when the reader asks again.
-  constructor(list, question, model, id, retry) {
+  // retry is called when the reader asks again, edit when the reader wants to change the question, and
+  // resume when the reader wants the rest of an answer.
+  constructor(list, record, { retry, edit, resume }) {
     const root = document.getElementById('turn').content.cloneNode(true);
     const text = (selector, value) => {
       const node = root.querySelector(selector);
       node.textContent = value;
       return node;
     };
-    text('.question', question);
-    text('.answerer', model);
+    text('.question', record.question);
+    text('.answerer', record.model);
     this.#answer = root.querySelector('.answer');
     this.#document = new Document(this.#answer, copier);
-    this.#ending = text('.ending', 'waiting for the first token');
+    this.#ending = text('.ending', '');
+    this.#moves = root.querySelector('.moves');
     this.#told = root.querySelector('.told');
     this.#place = root.querySelector('.place');
-    this.#id = text('.id', id);
-    this.#id.setAttribute('aria-label', `Copy the stream id ${id}`);
-    this.#id.addEventListener('click', () => copy(this.#id, id));
+    this.#id = root.querySelector('.id');
+    this.#id.addEventListener('click', () => copy(this.#id, this.#id.textContent));
     const copyAnswer = root.querySelector('.copy');
     copyAnswer.addEventListener('click', () => copy(copyAnswer, this.#text, this.#answer));
     this.#retry = root.querySelector('.retry');
     this.#retry.addEventListener('click', retry);
-    root.querySelector('.more').href = `#/streams/${id}`;
+    root.querySelector('.edit').addEventListener('click', edit);
+    this.#resume = root.querySelector('.resume');
+    this.#resume.addEventListener('click', resume);
+    this.name(record.id);
+    this.says('waiting for api-service');
     list.append(root);
+    if (record.thought || record.called) this.aside(record.thought, record.called);
+    if (record.answer) this.add(record.answer);
+  }
+
+  // name shows the id of the stream, once it is known.
+  name(id) {
+    this.#id.hidden = !id;
+    this.#id.textContent = id;
+    this.#id.setAttribute('aria-label', `Copy the stream id ${id}`);
+    const more = this.#told.querySelector('.more');
+    if (more) more.hidden = !id;
+    if (more && id) more.href = `#/streams/${id}`;
+  }
+
+  // says shows what the page waits for.
+  says(text) {
+    this.#ending.textContent = text;
+  }
+
+  // tells tells above the answer how the stream has moved, and who has stopped it, unless this page has.
+  tells(story) {
+    const told = this.#ending.dataset.kind === 'stopped' ? [] : happened(story);
+    this.#moves.hidden = told.length === 0;
+    this.#moves.replaceChildren(...told.map((text) => node('p', {}, text)));
   }
 
   // add shows more text, at most once per animation frame: engines are faster than screens.
@@ -91,21 +124,22 @@ export class Turn {
     cancelAnimationFrame(this.#frame);
     this.#frame = 0;
     if (!this.#pending) return;
-    if (!this.#answer.hasChildNodes()) this.#ending.textContent = 'answering';
+    if (this.#ending.textContent === waiting) this.says('answering');
     this.#document.add(this.#pending);
     this.#pending = '';
   }
 
-  // end shows the ending and returns it as text.
-  end(ending, line = describe(ending)) {
+  // end shows the ending of a record.
+  end({ kind, line, open, retried }) {
     this.#flush(); // a hidden tab has no animation frames
     this.#document.end();
     this.#retry.parentElement.hidden = false;
     this.#retry.previousElementSibling.hidden = !this.#text;
     this.#ending.textContent = line;
-    this.#ending.dataset.kind = ending.kind;
+    this.#ending.dataset.kind = kind;
+    this.#resume.hidden = !open;
     this.#answer.removeAttribute('aria-busy');
-    return line;
+    if (retried) this.retried();
   }
 
   // retried shows that the question was asked again.
@@ -117,6 +151,7 @@ export class Turn {
   tell(story) {
     const more = this.#told.querySelector('.more');
     if (story) {
+      this.tells(story);
       const how = delivered(story, true);
       this.#told.replaceChildren(pathOf(longest(story)), node('p', {}, `${story.reason ?? story.state}; ${sentence(story)} `, more), ...(how ? [how] : []));
     } else more.remove();
@@ -127,10 +162,10 @@ export class Turn {
 const near = 16; // pixels within which a view is at the end of an answer
 const margin = 44; // pixels of a view below the end of an answer, for the folded picture
 
-// follow keeps the end of the last answer in view as the answer grows, unless the reader has
+// followEnd keeps the end of the last answer in view as the answer grows, unless the reader has
 // scrolled away. It returns a function that scrolls there. button is visible while the end of the
 // answer is further below.
-export function follow(scroller, turns, button) {
+export function followEnd(scroller, turns, button) {
   let following = true;
   let last = 0;
   // goal is where the end of the last answer is at the bottom of the view. The picture below the

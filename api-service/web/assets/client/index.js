@@ -1,0 +1,2 @@
+export { WhenceError } from './ending.js';
+export { Whence } from './whence.js';
