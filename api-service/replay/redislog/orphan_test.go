@@ -121,7 +121,7 @@ func TestStreamWithoutTokensOutlivesBeginTTL(t *testing.T) {
 // the key.
 func orphaned(t *testing.T, l *redislog.Log, way *proxy, db *redis.Client) (key string) {
 	t.Helper()
-	for attempt := range 10 { // the begin may not be sent if another command uses the instance's connection, or may have expired
+	for attempt := range 100 { // the begin may not be sent if another command uses the instance's connection, or may have expired
 		orphan, last := fmt.Sprint("orphan-", attempt), fmt.Sprint("last-", attempt)
 		key = "key-" + orphan
 		way.hold()
