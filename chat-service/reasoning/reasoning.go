@@ -9,8 +9,6 @@ package reasoning
 import (
 	"slices"
 	"strings"
-
-	"github.com/whence-dev/whence/chat-service/marker"
 )
 
 const space = " \t\r\n"
@@ -149,7 +147,7 @@ func (s *Splitter) reflect(last bool) bool {
 			return !unsure
 		}
 	}
-	at, which := marker.Find(s.held, last, s.form.Close)
+	at, which := FindMarker(s.held, last, s.form.Close)
 	thought := s.held[:at]
 	thought = thought[:max(len(strings.TrimRight(thought, space)), len(thought)-maxSpace)]
 	s.any = s.any || thought != ""

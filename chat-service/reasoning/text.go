@@ -2,8 +2,6 @@ package reasoning
 
 import (
 	"strings"
-
-	"github.com/whence-dev/whence/chat-service/marker"
 )
 
 // Text takes the next piece of the text of an answer, which is the answer without its tool calls. It
@@ -37,7 +35,7 @@ func (s *Splitter) text(piece string, last bool) (thought, text string) {
 		if s.stray && !s.late(last) {
 			return thought, text
 		}
-		at, which := marker.Find(s.rest, last, s.markers...)
+		at, which := FindMarker(s.rest, last, s.markers...)
 		if which >= s.ends {
 			text += s.rest[:at]
 			s.drop(at, s.markers[which])
@@ -52,7 +50,7 @@ func (s *Splitter) text(piece string, last bool) (thought, text string) {
 
 // reason takes reasoning that began within the text, which is a paragraph of its own.
 func (s *Splitter) reason(last bool) (thought string, closed bool) {
-	at, which := marker.Find(s.rest, last, s.form.Close)
+	at, which := FindMarker(s.rest, last, s.form.Close)
 	if thought = s.rest[:at]; thought != "" && s.parted {
 		thought, s.parted = "\n\n"+thought, false
 	}

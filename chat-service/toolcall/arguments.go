@@ -3,7 +3,7 @@ package toolcall
 import (
 	"strings"
 
-	"github.com/whence-dev/whence/chat-service/marker"
+	"github.com/whence-dev/whence/chat-service/reasoning"
 )
 
 // arguments converts keys and values of a call to a JSON object.
@@ -40,7 +40,7 @@ func (a *arguments) end() string {
 // The other stops belong to what follows a value that is not closed.
 func valueUntil(a *arguments, stops []string, own int, next state) state {
 	return func(p *Parser) bool {
-		at, which := marker.Find(p.buf, p.last, stops...)
+		at, which := reasoning.FindMarker(p.buf, p.last, stops...)
 		piece := p.buf[:at]
 		p.buf = p.buf[at:]
 		switch {

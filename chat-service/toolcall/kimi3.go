@@ -4,7 +4,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/whence-dev/whence/chat-service/marker"
+	"github.com/whence-dev/whence/chat-service/reasoning"
 )
 
 // Kimi3 is the format of Kimi K3. The whole answer consists of channels, and calls stand in the last
@@ -109,7 +109,7 @@ type kimi3Call struct {
 
 // between is the state between arguments. It drops other text up to the end of the call.
 func (c *kimi3Call) between(p *Parser) bool {
-	at, which := marker.Find(p.buf, p.last, kimi3Open, kimi3Close)
+	at, which := reasoning.FindMarker(p.buf, p.last, kimi3Open, kimi3Close)
 	if p.buf = p.buf[at:]; which < 0 {
 		return false
 	}
@@ -163,7 +163,7 @@ func (c *kimi3Call) close(p *Parser) {
 
 // within is the state within a value.
 func (c *kimi3Call) within(p *Parser) bool {
-	at, which := marker.Find(p.buf, p.last, c.end)
+	at, which := reasoning.FindMarker(p.buf, p.last, c.end)
 	n, closes := at, which >= 0
 	if c.value == nil {
 		p.arguments(string(appendEscaped(nil, p.buf[:at])))
@@ -188,7 +188,7 @@ func (c *kimi3Call) within(p *Parser) bool {
 
 // behind drops what follows a value up to its end.
 func (c *kimi3Call) behind(p *Parser) bool {
-	at, which := marker.Find(p.buf, p.last, c.end)
+	at, which := reasoning.FindMarker(p.buf, p.last, c.end)
 	if p.buf = p.buf[at:]; which < 0 {
 		return false
 	}

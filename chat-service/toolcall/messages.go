@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/whence-dev/whence/chat-service/marker"
+	"github.com/whence-dev/whence/chat-service/reasoning"
 )
 
 // messages are the markers of answers that consist of messages with headers. The prompt ends with
@@ -70,7 +70,7 @@ func (m *messages) begun(s string) bool {
 func (m *messages) body(kind Kind, headed bool) state {
 	begun := !headed
 	return func(p *Parser) bool {
-		at, which := marker.Find(p.buf, p.last, m.ends...)
+		at, which := reasoning.FindMarker(p.buf, p.last, m.ends...)
 		body := p.buf[:at]
 		if body != "" && !begun && kind != Arguments {
 			begun = true

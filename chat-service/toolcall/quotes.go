@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/whence-dev/whence/chat-service/marker"
+	"github.com/whence-dev/whence/chat-service/reasoning"
 )
 
 // opening reports whether a string begins, and the length of its opening quote.
@@ -45,7 +45,7 @@ func (l *literal) quoted(s string, last bool) (n int, _ progress) {
 	if l.raw {
 		ends = ends[:1]
 	}
-	n, which := marker.Find(s, last, ends...)
+	n, which := reasoning.FindMarker(s, last, ends...)
 	switch {
 	case which < 0 || n > 0:
 		l.json = appendEscaped(l.json, s[:n])

@@ -15,7 +15,7 @@ package toolcall
 import (
 	"strings"
 
-	"github.com/whence-dev/whence/chat-service/marker"
+	"github.com/whence-dev/whence/chat-service/reasoning"
 )
 
 // A Kind is the kind of an Event.
@@ -190,7 +190,7 @@ func (p *Parser) backToText(next state) bool {
 // until emits the text before the first of markers, consumes the marker, and returns its index; -1
 // asks for more text.
 func (p *Parser) until(markers ...string) (which int) {
-	at, which := marker.Find(p.buf, p.last, markers...)
+	at, which := reasoning.FindMarker(p.buf, p.last, markers...)
 	if at > 0 {
 		p.text(p.buf[:at])
 	}

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/whence-dev/whence/chat-service/marker"
+	"github.com/whence-dev/whence/chat-service/reasoning"
 )
 
 // xmlWords are the tags of calls as XML:
@@ -111,7 +111,7 @@ func (t *tags) body(name string, bare bool) state {
 // other ends the call. which is the index of the stop that begins one, or -1, and then goOn is the result
 // of the state.
 func (t *tags) seek(p *Parser, a *arguments, stops []string, values int) (which int, goOn bool) {
-	at, which := marker.Find(p.buf, p.last, stops...)
+	at, which := reasoning.FindMarker(p.buf, p.last, stops...)
 	p.buf = p.buf[at:]
 	if which < values {
 		return which, false

@@ -1,4 +1,4 @@
-package marker
+package reasoning
 
 import "testing"
 
@@ -21,7 +21,7 @@ func TestFindHoldsBackPossibleMarkers(t *testing.T) {
 		{"a<end>", true, 1, 2},
 		{"a<end>s", false, 1, 3},
 	} {
-		if at, which := Find(c.text, c.last, "<tool>", "<toolbox>", "<end>", "<end>s"); at != c.at || which != c.which {
+		if at, which := FindMarker(c.text, c.last, "<tool>", "<toolbox>", "<end>", "<end>s"); at != c.at || which != c.which {
 			t.Errorf("%q: %d, %d", c.text, at, which)
 		}
 	}
@@ -31,11 +31,11 @@ func FuzzFindAgreesWithTheWholeText(f *testing.F) {
 	f.Add("a<tool>b<toolbox", uint8(3))
 	f.Fuzz(func(t *testing.T, text string, cut uint8) {
 		markers := []string{"<tool>", "<toolbox>", "<end>", "<end>s"}
-		want, kind := Find(text, true, markers...)
+		want, kind := FindMarker(text, true, markers...)
 		done := 0
 		for n := min(int(cut), len(text)); ; n = len(text) {
 			held := text[done:n]
-			at, which := Find(held, n == len(text), markers...)
+			at, which := FindMarker(held, n == len(text), markers...)
 			if which >= 0 {
 				if done+at != want || which != kind {
 					t.Fatalf("%q in pieces: %d %d, want %d %d", text, done+at, which, want, kind)

@@ -1,12 +1,12 @@
-// Package marker finds markers, such as "<tool_call>", in text that arrives in pieces.
-package marker
+package reasoning
 
 import "strings"
 
-// Find returns the first of markers in text and its index: the earliest match, and the longest one
-// if several begin there. If there is no match, which is -1, and at is the length of the text that
-// cannot be part of a marker. last means that no text follows, so that all of text is certain.
-func Find(text string, last bool, markers ...string) (at, which int) {
+// FindMarker returns the first of markers in text and its index: the earliest match, and the
+// longest one if several begin there. If there is no match, which is -1, and at is the length of
+// the text that cannot be part of a marker. last means that no text follows, so that all of text is
+// certain.
+func FindMarker(text string, last bool, markers ...string) (at, which int) {
 	at, which = len(text), -1
 	for i, m := range markers {
 		n := strings.Index(text, m)
