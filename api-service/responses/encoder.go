@@ -8,7 +8,6 @@ import (
 	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/jsontext"
 	"github.com/whence-dev/whence/api-service/openai"
-	"github.com/whence-dev/whence/api-service/responses/sequence"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -27,7 +26,7 @@ type Encoder struct {
 	status  status // of the response
 	result  result // zero until the response has ended
 	last    string // name of the last event
-	sequence.Sequence
+	sequence
 	from int64 // events with a smaller number are left out
 
 	lines   call.Lines

@@ -12,8 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/whence-dev/whence/api-service/replay"
-	"github.com/whence-dev/whence/api-service/replay/redislog/entry"
-	"github.com/whence-dev/whence/api-service/replay/redislog/script"
 )
 
 const (
@@ -63,7 +61,7 @@ func (l *Log) bury(run string) error {
 	if err != nil || run == abandoned {
 		return err
 	}
-	return script.Bury.Run(l.closing, l.claims, []string{leasesKey, heirsKey, streamsKey(run)}, run).Err()
+	return buryScript.Run(l.closing, l.claims, []string{leasesKey, heirsKey, streamsKey(run)}, run).Err()
 }
 
 // repeatTakeovers repeats the takeovers of streams that this process may own and has not loaded.
@@ -137,10 +135,10 @@ func (l *Log) settle(run string, ids []string) (done bool, err error) {
 		h, seams, err := parseHead(id, fields)
 		settled := false
 		switch {
-		case errors.Is(err, replay.ErrUnknown), err == nil && (fields["run"] != run || fields["state"] != script.Live && fields["state"] != script.Beginning):
+		case errors.Is(err, replay.ErrUnknown), err == nil && (fields["run"] != run || fields["state"] != stateLive && fields["state"] != stateBeginning):
 			settled, err = true, l.claims.SRem(l.closing, streamsKey(run), id).Err() // the stream has ended, or another instance has it
 		case err != nil:
-		case h.Form == "" || fields["state"] == script.Beginning || len(seams) >= maxTakeovers:
+		case h.Form == "" || fields["state"] == stateBeginning || len(seams) >= maxTakeovers:
 			settled, err = l.lose(h, run)
 		case inherits:
 			claims = append(claims, claim{h, run == abandoned && fields["handed"] != ""})
@@ -171,12 +169,12 @@ type takeover struct {
 func (l *Log) takeOver(claims []claim, owner string) (done bool, err error) {
 	all := make([]takeover, len(claims))
 	_, err = l.claims.Pipelined(l.closing, func(p redis.Pipeliner) error {
-		script.Take.Load(l.closing, p)
+		takeScript.Load(l.closing, p)
 		for i, c := range claims {
 			keys := append(keysOf(c.head, owner), streamsKey(l.run), leasesKey)
 			all[i] = takeover{
 				claim:   c,
-				answer:  script.Take.EvalSha(l.closing, p, keys, c.head.ID, c.head.Epoch, owner, l.run, liveTTL.Milliseconds(), l.config.Name),
+				answer:  takeScript.EvalSha(l.closing, p, keys, c.head.ID, c.head.Epoch, owner, l.run, liveTTL.Milliseconds(), l.config.Name),
 				request: p.Get(l.closing, requestKey(c.head.ID)),
 				log:     p.XRangeN(l.closing, logKey(c.head.ID), "-", "+", maxBatch),
 			}
@@ -258,7 +256,7 @@ func (l *Log) load(t *takeover) (request string, deltas []replay.Event, err erro
 		if err != nil {
 			return "", nil, err
 		}
-		events, err := entry.Parse(entries, after)
+		events, err := parseEntries(entries, after)
 		if err != nil {
 			return "", nil, fmt.Errorf("%w: %w", errUnreadable, err)
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/whence-dev/whence/api-service/replay"
-	"github.com/whence-dev/whence/api-service/replay/redislog/script"
 )
 
 // maxEvicted bounds the evicted streams that the server still has to forget. The server keeps any
@@ -46,7 +45,7 @@ func (l *Log) Refuse(ctx context.Context, id, epoch string, failure replay.Event
 	}
 	refuse := func(ctx context.Context) error {
 		ttl := min(replay.RefusedTTL, l.config.Limits.TTL).Milliseconds()
-		err := script.Refuse.Run(ctx, l.db, keysOf(h, l.run), id, epoch, l.run, ttl, wakeName(id), e.Seq, string(e.Kind), e.Data).Err()
+		err := refuseScript.Run(ctx, l.db, keysOf(h, l.run), id, epoch, l.run, ttl, wakeName(id), e.Seq, string(e.Kind), e.Data).Err()
 		l.answered(err)
 		return err
 	}
@@ -75,7 +74,7 @@ func (l *Log) Erase(ctx context.Context, id, epoch string) (bool, error) {
 	case err != nil:
 		return false, err
 	}
-	n, err := script.Erase.Run(ctx, l.db, keysOf(h, l.run), id, epoch, wakeName(id), l.config.Limits.KeepsFor(h).Milliseconds()).Int()
+	n, err := eraseScript.Run(ctx, l.db, keysOf(h, l.run), id, epoch, wakeName(id), l.config.Limits.KeepsFor(h).Milliseconds()).Int()
 	l.answered(err)
 	if err != nil {
 		return false, unavailable(err)
@@ -94,5 +93,5 @@ func (l *Log) erased(ctx context.Context, h replay.Head) bool {
 	}
 	known, err := l.db.HMGet(ctx, headKey(h.ID), "epoch", "state").Result()
 	l.answered(err)
-	return err == nil && len(known) == 2 && known[0] == h.Epoch && known[1] == script.Forgotten
+	return err == nil && len(known) == 2 && known[0] == h.Epoch && known[1] == stateForgotten
 }

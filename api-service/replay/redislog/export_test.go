@@ -11,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/whence-dev/whence/api-service/replay"
-	"github.com/whence-dev/whence/api-service/replay/redislog/script"
 )
 
 // Timeouts are those of a Config. 0 means the default of Begin, and for the others a minute.
@@ -34,7 +33,7 @@ func (l *Log) Transition(ctx context.Context, event string, h replay.Head) strin
 			return err.Error()
 		}
 		switch {
-		case state == script.Taken:
+		case state == stateTaken:
 			return "moved"
 		case id == "":
 			return "taken"
@@ -55,7 +54,7 @@ func (l *Log) Transition(ctx context.Context, event string, h replay.Head) strin
 		})
 	case "take":
 		return l.asDead(ctx, h, func(owner string) string {
-			answer, err := script.Take.Run(ctx, l.db, append(keysOf(h, owner), streamsKey(l.run), leasesKey), h.ID, h.Epoch, owner, l.run, liveTTL.Milliseconds(), "other").StringSlice()
+			answer, err := takeScript.Run(ctx, l.db, append(keysOf(h, owner), streamsKey(l.run), leasesKey), h.ID, h.Epoch, owner, l.run, liveTTL.Milliseconds(), "other").StringSlice()
 			if err != nil {
 				return err.Error()
 			}
@@ -66,16 +65,16 @@ func (l *Log) Transition(ctx context.Context, event string, h replay.Head) strin
 		})
 	case "take living":
 		l.db.ZAdd(ctx, leasesKey, redis.Z{Score: 1e15, Member: l.owner(ctx, h)})
-		answer, err := script.Take.Run(ctx, l.db, append(keysOf(h, l.owner(ctx, h)), streamsKey(l.run), leasesKey), h.ID, h.Epoch, l.owner(ctx, h), l.run, liveTTL.Milliseconds(), "other").StringSlice()
+		answer, err := takeScript.Run(ctx, l.db, append(keysOf(h, l.owner(ctx, h)), streamsKey(l.run), leasesKey), h.ID, h.Epoch, l.owner(ctx, h), l.run, liveTTL.Milliseconds(), "other").StringSlice()
 		return fmt.Sprint(answer, err)
 	case "forget":
 		l.forget(ctx, h)
 	case "refuse":
-		if err := script.Refuse.Run(ctx, l.db, keysOf(h, l.run), h.ID, h.Epoch, l.run, replay.RefusedTTL.Milliseconds(), wakeName(h.ID), 9, string(replay.Failure), "{}").Err(); err != nil {
+		if err := refuseScript.Run(ctx, l.db, keysOf(h, l.run), h.ID, h.Epoch, l.run, replay.RefusedTTL.Milliseconds(), wakeName(h.ID), 9, string(replay.Failure), "{}").Err(); err != nil {
 			return err.Error()
 		}
 	case "erase":
-		n, err := script.Erase.Run(ctx, l.db, keysOf(h, l.run), h.ID, h.Epoch, wakeName(h.ID), l.config.Limits.KeepsFor(h).Milliseconds()).Int()
+		n, err := eraseScript.Run(ctx, l.db, keysOf(h, l.run), h.ID, h.Epoch, wakeName(h.ID), l.config.Limits.KeepsFor(h).Milliseconds()).Int()
 		if err != nil {
 			return err.Error()
 		}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/api-service/replay"
-	"github.com/whence-dev/whence/api-service/replay/redislog/script"
 )
 
 // head returns the head of a stream on the server.
@@ -27,7 +26,7 @@ func (l *Log) head(ctx context.Context, id string) (replay.Head, error) {
 
 // parseHead returns the head of a stream, and its seams, from the fields of the head on the server.
 func parseHead(id string, fields map[string]string) (h replay.Head, seams replay.Seams, err error) {
-	if len(fields) == 0 || fields["state"] == script.Forgotten {
+	if len(fields) == 0 || fields["state"] == stateForgotten {
 		return replay.Head{}, nil, replay.ErrUnknown
 	}
 	h = replay.Head{

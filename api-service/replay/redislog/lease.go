@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/whence-dev/whence/api-service/replay/coroner"
-	"github.com/whence-dev/whence/api-service/replay/redislog/script"
 )
 
 // DefaultLease is the default of Config.Lease.
@@ -28,7 +25,7 @@ const abandoned = ""
 // keepLease extends the lease of this process until the log is closed, and passes dead instances to
 // buryAll. It has a connection of its own, so that it never waits for the writes of streams.
 func (l *Log) keepLease() {
-	c := coroner.Coroner{Lease: l.config.Lease}
+	c := coroner{Lease: l.config.Lease}
 	tick := time.NewTicker(l.config.Lease / beatsPerLease)
 	defer tick.Stop()
 	for {
@@ -62,14 +59,14 @@ func (l *Log) beatOnce() (without []string, err error) {
 	if l.inherits() {
 		heir = "1"
 	}
-	without, err = script.Beat.Run(l.closing, l.leases, []string{leasesKey, heirsKey, streamsKey(l.run)}, l.run, l.config.Lease.Milliseconds(), heir, liveTTL.Milliseconds()).StringSlice()
+	without, err = beatScript.Run(l.closing, l.leases, []string{leasesKey, heirsKey, streamsKey(l.run)}, l.run, l.config.Lease.Milliseconds(), heir, liveTTL.Milliseconds()).StringSlice()
 	l.answered(err)
 	return without, err
 }
 
 // leave ends the lease of this process. If the server is down, the lease expires by itself.
 func (l *Log) leave() {
-	_ = script.Leave.Run(context.Background(), l.leases, []string{leasesKey, heirsKey, streamsKey(l.run)}, l.run).Err()
+	_ = leaveScript.Run(context.Background(), l.leases, []string{leasesKey, heirsKey, streamsKey(l.run)}, l.run).Err()
 }
 
 // CheckLease returns an error if a lease is out of bounds.

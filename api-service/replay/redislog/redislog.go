@@ -65,7 +65,6 @@ import (
 
 	"github.com/whence-dev/whence/api-service/redisclient"
 	"github.com/whence-dev/whence/api-service/replay"
-	"github.com/whence-dev/whence/api-service/replay/redislog/script"
 	"github.com/whence-dev/whence/internal/process"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -297,7 +296,7 @@ func (l *Log) beginShared(ctx context.Context, h replay.Head) (replay.Head, erro
 			return replay.Head{}, replay.ErrTaken
 		case id == h.ID:
 			return h, nil
-		case state != script.Beginning:
+		case state != stateBeginning:
 			if known, err := l.head(ctx, id); !errors.Is(err, replay.ErrUnknown) {
 				return known, err
 			}
@@ -319,7 +318,7 @@ func (l *Log) makeHead(ctx context.Context, h replay.Head, more ...any) (id, sta
 	age := max(0, time.Since(h.Began)).Milliseconds()
 	args := append([]any{l.config.timeouts.begin.Milliseconds(), h.Key, h.ID, headKey(""), age, h.Request, h.Epoch, l.run}, fields(h)...)
 	args = append(args, more...)
-	made, err := script.Begin.Run(ctx, l.db, keysOf(h, l.run), args...).StringSlice()
+	made, err := beginScript.Run(ctx, l.db, keysOf(h, l.run), args...).StringSlice()
 	l.answered(err)
 	switch {
 	case err != nil:
@@ -347,7 +346,7 @@ func (l *Log) Forget(ctx context.Context, id, epoch string) {
 
 func (l *Log) forget(ctx context.Context, h replay.Head) {
 	ctx = context.WithoutCancel(ctx) // the caller may have left
-	l.answered(script.Forget.Run(ctx, l.db, keysOf(h, l.run), h.ID, h.Epoch, wakeName(h.ID), forgottenTTL.Milliseconds(), l.run).Err())
+	l.answered(forgetScript.Run(ctx, l.db, keysOf(h, l.run), h.ID, h.Epoch, wakeName(h.ID), forgottenTTL.Milliseconds(), l.run).Err())
 }
 
 // Open implements replay.Log.

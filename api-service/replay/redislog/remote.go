@@ -10,8 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/whence-dev/whence/api-service/replay"
-	"github.com/whence-dev/whence/api-service/replay/redislog/entry"
-	"github.com/whence-dev/whence/api-service/replay/redislog/script"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -179,11 +177,11 @@ func (r *remoteReader) Read(ctx context.Context, after uint64) (replay.Page, err
 	switch {
 	case epoch != s.head.Epoch:
 		return r.absent(more)
-	case state == script.Forgotten:
+	case state == stateForgotten:
 		return replay.Page{}, replay.ErrUnknown
 	case r.lost(fields.Val()[3], after):
 		return replay.Page{}, replay.ErrAhead
-	case after > last && !r.known && state == script.Ended:
+	case after > last && !r.known && state == stateEnded:
 		return replay.Page{}, replay.ErrAhead
 	case after > last && !r.known:
 		return r.wait(more)
@@ -191,11 +189,11 @@ func (r *remoteReader) Read(ctx context.Context, after uint64) (replay.Page, err
 		return r.absent(more)
 	}
 	r.known = true
-	events, err := entry.Parse(entries.Val(), after)
+	events, err := parseEntries(entries.Val(), after)
 	if err != nil {
 		return replay.Page{}, unavailable(err)
 	}
-	p := replay.Page{Events: entry.Merge(events)}
+	p := replay.Page{Events: mergeEvents(events)}
 	upto := after
 	if len(events) > 0 {
 		upto = events[len(events)-1].Seq
@@ -203,7 +201,7 @@ func (r *remoteReader) Read(ctx context.Context, after uint64) (replay.Page, err
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s.absent = time.Time{}
-	if p.Ended = state == script.Ended && upto == last; !p.Ended {
+	if p.Ended = state == stateEnded && upto == last; !p.Ended {
 		p.More = more
 	}
 	s.ended = s.ended || p.Ended
@@ -223,15 +221,15 @@ func (r *remoteReader) Closing(ctx context.Context) (replay.Event, error) {
 	if err != nil {
 		return replay.Event{}, unavailable(err)
 	}
-	events, err := entry.Parse(entries.Val(), 0)
+	events, err := parseEntries(entries.Val(), 0)
 	switch known := fields.Val(); {
 	case err != nil:
 		return replay.Event{}, unavailable(err)
 	case len(known) != 2:
 		return replay.Event{}, unavailable(errAnswer)
-	case known[0] != r.head.Epoch, known[1] == script.Forgotten, known[1] == script.Ended && len(events) == 0:
+	case known[0] != r.head.Epoch, known[1] == stateForgotten, known[1] == stateEnded && len(events) == 0:
 		return replay.Event{}, replay.ErrUnknown
-	case known[1] != script.Ended:
+	case known[1] != stateEnded:
 		return replay.Event{}, replay.ErrOpen
 	default:
 		return events[0], nil

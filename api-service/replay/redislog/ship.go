@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/api-service/replay"
-	"github.com/whence-dev/whence/api-service/replay/redislog/script"
 )
 
 // maxBatch bounds the events of one write or one read.
@@ -95,7 +94,7 @@ func (l *Log) write(h replay.Head, events []replay.Event, closing bool) (uint64,
 	for _, e := range events {
 		args = append(args, e.Seq, string(e.Kind), e.Data, e.Note)
 	}
-	answer, err := script.Add.Run(l.closing, l.db, keysOf(h, l.run), args...).Slice()
+	answer, err := addScript.Run(l.closing, l.db, keysOf(h, l.run), args...).Slice()
 	l.answered(err)
 	if err != nil {
 		return 0, err
@@ -128,7 +127,7 @@ func (l *Log) restore(out *replay.Outbox) error {
 	h := out.Head()
 	id, state, err := l.makeHead(l.closing, h, "seams", out.Seams().String())
 	switch {
-	case err == nil && state == script.Taken:
+	case err == nil && state == stateTaken:
 		return errFenced
 	case err != nil || id == h.ID:
 		return err

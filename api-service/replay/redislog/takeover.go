@@ -5,7 +5,6 @@ import (
 	"strconv"
 
 	"github.com/whence-dev/whence/api-service/replay"
-	"github.com/whence-dev/whence/api-service/replay/redislog/script"
 )
 
 // maxTakeovers bounds the takeovers of one stream: its request may be what crashes instances.
@@ -64,7 +63,7 @@ func (l *Log) loseUnclaimed(h replay.Head, owner string) (done bool, err error) 
 
 func (l *Log) loseAfter(h replay.Head, owner, grace string) (done bool, err error) {
 	e := l.config.Lost(h)
-	n, err := script.Lose.Run(l.closing, l.db, append(keysOf(h, owner), leasesKey, heirsKey),
+	n, err := loseScript.Run(l.closing, l.db, append(keysOf(h, owner), leasesKey, heirsKey),
 		h.ID, h.Epoch, l.run, l.config.Limits.KeepsFor(h).Milliseconds(), wakeName(h.ID), string(e.Kind), e.Data, owner, grace).Int()
 	l.answered(err)
 	return n == 1, err
@@ -125,7 +124,7 @@ func (l *Log) leaveToOthers(ctx context.Context, h replay.Head, ran bool) bool {
 		mark = "1"
 	}
 	keys := []string{headKey(h.ID), streamsKey(l.run), streamsKey(abandoned), leasesKey, heirsKey}
-	n, err := script.HandOver.Run(ctx, l.db, keys, h.ID, h.Epoch, l.run, liveTTL.Milliseconds(), mark).Int()
+	n, err := handOverScript.Run(ctx, l.db, keys, h.ID, h.Epoch, l.run, liveTTL.Milliseconds(), mark).Int()
 	l.answered(err)
 	return n == 1
 }
@@ -143,7 +142,7 @@ func (l *Log) Stop(ctx context.Context, id, cause string, heard bool, allowed fu
 	if err != nil || !allowed(h) {
 		return false
 	}
-	n, err := script.Stop.Run(ctx, l.db, []string{headKey(id)}, h.Epoch, cause, field).Int()
+	n, err := stopScript.Run(ctx, l.db, []string{headKey(id)}, h.Epoch, cause, field).Int()
 	l.answered(err)
 	return n == 1
 }

@@ -1,23 +1,22 @@
-// Package script has the scripts that change the state of a stream on a Redis server. Each script
-// runs as one step. The package comment of redislog has the table of states.
-//
-// Times (ttl) are in milliseconds.
-package script
+package redislog
 
 import "github.com/redis/go-redis/v9"
 
+// The scripts here and in claims.go change the state of a stream on a Redis server. Each runs as
+// one step. Times (ttl) are in milliseconds.
+
 // The states of a stream, from the field "state" of its head. A stream without a head is absent.
 const (
-	Live      = "live"
-	Beginning = "beginning"
-	Ended     = "ended"
-	Forgotten = "forgotten"
+	stateLive      = "live"
+	stateBeginning = "beginning"
+	stateEnded     = "ended"
+	stateForgotten = "forgotten"
 
-	Taken = "taken" // returned by Begin; no head has this state
+	stateTaken = "taken" // returned by beginScript; no head has this state
 )
 
-// leased is the Lua function that reports whether an instance has a lease.
-const leased = `
+// leasedLua is the Lua function that reports whether an instance has a lease.
+const leasedLua = `
 local function leased(leases, run)
   local time = redis.call('TIME')
   local until_ = redis.call('ZSCORE', leases, run)
@@ -26,13 +25,13 @@ end`
 
 // The scripts of the instance that runs a stream, or that ends it in place of a dead instance.
 var (
-	// Begin creates the head of a stream, in state beginning, unless the idempotency key has a
-	// stream or the id has a head. It returns the id and the state of the stream: of the new
+	// beginScript creates the head of a stream, in state beginning, unless the idempotency key has
+	// a stream or the id has a head. It returns the id and the state of the stream: of the new
 	// stream, of the stream that has the key, or an empty id if the id is taken. A log without a
 	// head is left from an earlier stream with the id, whose head the server has evicted: Begin
 	// deletes such a log. If another instance has taken the stream over and has restored it first,
-	// the state is Taken. age is the age of the stream.
-	Begin = redis.NewScript(`
+	// the state is stateTaken. age is the age of the stream.
+	beginScript = redis.NewScript(`
 local head, log, key, request, streams = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local ttl, keyed, id, prefix, age, asked = ARGV[1], ARGV[2] ~= '', ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local epoch, run = ARGV[7], ARGV[8]
@@ -54,12 +53,12 @@ redis.call('SADD', streams, id)
 if keyed then redis.call('SET', key, id, 'PX', ttl) end
 return {id, 'beginning'}`)
 
-	// Add makes a stream live, appends the events that the server does not have, and makes the
-	// stream ended if the closing event is among them. It returns the number of the last event, and
-	// the cause with which another instance stops the stream. Instead of the number it returns -1
-	// if the server does not know the stream, -2 if another instance has ended it or has taken it
-	// over, and -3 if it was forgotten. Add can be repeated.
-	Add = redis.NewScript(`
+	// addScript makes a stream live, appends the events that the server does not have, and makes
+	// the stream ended if the closing event is among them. It returns the number of the last event,
+	// and the cause with which another instance stops the stream. Instead of the number it returns
+	// -1 if the server does not know the stream, -2 if another instance has ended it or has taken
+	// it over, and -3 if it was forgotten. addScript can be repeated.
+	addScript = redis.NewScript(`
 local head, log, key, request, streams = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, epoch, run, closing, ttl, wake = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local known = redis.call('HMGET', head, 'epoch', 'state', 'last', 'closer', 'run', 'stop')
@@ -93,18 +92,18 @@ if key ~= head and redis.call('EXISTS', key) == 1 then redis.call('PEXPIRE', key
 redis.call('PUBLISH', wake, '')
 return {last, stop}`)
 
-	// Lose ends a beginning or live stream with a closing event, in place of the dead instance. The
-	// dead instance may have shown its readers more events than it has written, so the closing
-	// event begins a generation, as after a takeover: its number is higher than that of any event
-	// of the stream. owner is the dead instance, or the instance that calls Lose. Lose changes
-	// nothing if the owner has a lease, or if grace is not empty and another instance can take the
-	// stream over. An instance that takes over streams counts for the time grace after the end of
-	// its lease: it may only have been without CPU.
-	Lose = redis.NewScript(`
+	// loseScript ends a beginning or live stream with a closing event, in place of the dead
+	// instance. The dead instance may have shown its readers more events than it has written, so
+	// the closing event begins a generation, as after a takeover: its number is higher than that of
+	// any event of the stream. owner is the dead instance, or the instance that calls loseScript.
+	// loseScript changes nothing if the owner has a lease, or if grace is not empty and another
+	// instance can take the stream over. An instance that takes over streams counts for the time
+	// grace after the end of its lease: it may only have been without CPU.
+	loseScript = redis.NewScript(`
 local head, log, key, request, streams, leases, heirs = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local id, epoch, run, ttl, wake, kind, data, owner = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local grace = tonumber(ARGV[9])
-` + leased + `
+` + leasedLua + `
 if owner ~= run and leased(leases, owner) then return 0 end
 if grace then
   local time = redis.call('TIME')
@@ -128,10 +127,11 @@ if key ~= head and redis.call('GET', key) == id then redis.call('PEXPIRE', key, 
 redis.call('PUBLISH', wake, '')
 return 1`)
 
-	// Forget drops a stream and frees its key. The head remains for a while, in state forgotten, so
-	// that readers can tell a dropped stream from a stream that the server has lost. Forget changes
-	// nothing if another stream has the id, or if another instance has taken the stream over.
-	Forget = redis.NewScript(`
+	// forgetScript drops a stream and frees its key. The head remains for a while, in state
+	// forgotten, so that readers can tell a dropped stream from a stream that the server has lost.
+	// forgetScript changes nothing if another stream has the id, or if another instance has taken
+	// the stream over.
+	forgetScript = redis.NewScript(`
 local head, log, key, request, streams = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, epoch, wake, ttl, run = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local known = redis.call('HMGET', head, 'epoch', 'run')
@@ -144,10 +144,10 @@ redis.call('PEXPIRE', head, ttl)
 redis.call('PUBLISH', wake, '')
 return 1`)
 
-	// Refuse ends a beginning or live stream of the instance run with the closing event that has the
-	// number seq, unless the stream has ended, and frees its key. The events expire after ttl.
-	// Refuse changes nothing if another instance has the stream, or if it was forgotten.
-	Refuse = redis.NewScript(`
+	// refuseScript ends a beginning or live stream of the instance run with the closing event that
+	// has the number seq, unless the stream has ended, and frees its key. The events expire after
+	// ttl. refuseScript changes nothing if another instance has the stream, or if it was forgotten.
+	refuseScript = redis.NewScript(`
 local head, log, key, request, streams = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, epoch, run, ttl, wake, seq, kind, data = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local known = redis.call('HMGET', head, 'epoch', 'state', 'run')
@@ -164,9 +164,9 @@ redis.call('PEXPIRE', log, ttl)
 redis.call('PUBLISH', wake, '')
 return 1`)
 
-	// Erase is Forget for an ended stream of any instance. It returns 0 if the stream has not
-	// ended.
-	Erase = redis.NewScript(`
+	// eraseScript is forgetScript for an ended stream of any instance. It returns 0 if the stream
+	// has not ended.
+	eraseScript = redis.NewScript(`
 local head, log, key, request = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, epoch, wake, ttl = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local known = redis.call('HMGET', head, 'epoch', 'state')

@@ -1,5 +1,4 @@
-// Package entry reads the events of a stream from the entries of a Redis Stream.
-package entry
+package redislog
 
 import (
 	"errors"
@@ -14,8 +13,9 @@ import (
 // errOrder is the error of a page whose events do not follow each other.
 var errOrder = errors.New("the events of a stream are not in their order")
 
-// Parse returns the events in entries of a Redis Stream. Their numbers grow, and are above after.
-func Parse(entries []redis.XMessage, after uint64) ([]replay.Event, error) {
+// parseEntries returns the events in entries of a Redis Stream. Their numbers grow, and are above
+// after.
+func parseEntries(entries []redis.XMessage, after uint64) ([]replay.Event, error) {
 	events := make([]replay.Event, 0, len(entries))
 	for _, e := range entries {
 		digits, _, _ := strings.Cut(e.ID, "-")
@@ -35,8 +35,9 @@ func Parse(entries []redis.XMessage, after uint64) ([]replay.Event, error) {
 	return events, nil
 }
 
-// Merge merges consecutive deltas of one generation into events of at most replay.MaxMerged bytes.
-func Merge(events []replay.Event) []replay.Event {
+// mergeEvents merges consecutive deltas of one generation into events of at most replay.MaxMerged
+// bytes.
+func mergeEvents(events []replay.Event) []replay.Event {
 	var out []replay.Event
 	for from := 0; from < len(events); {
 		to, size := from+1, len(events[from].Data)

@@ -1,21 +1,17 @@
-package entry_test
+package redislog
 
 import (
 	"slices"
 	"testing"
 
 	"github.com/whence-dev/whence/api-service/replay"
-	"github.com/whence-dev/whence/api-service/replay/redislog/entry"
-	"github.com/whence-dev/whence/internal/leaktest"
 )
-
-func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestDeltasOfOneGenerationAreMerged(t *testing.T) {
 	event := func(seq uint64, kind replay.Kind, data string) replay.Event {
 		return replay.Event{Seq: seq, Kind: kind, Data: data}
 	}
-	got := entry.Merge([]replay.Event{
+	got := mergeEvents([]replay.Event{
 		event(1, replay.Delta, "a"), event(2, replay.Delta, "b"),
 		event(1_000_000_003, replay.Delta, "c"), event(1_000_000_004, replay.Delta, "d"),
 		event(2_000_000_005, replay.Failure, "{}"),

@@ -1,4 +1,4 @@
-package script
+package redislog
 
 import "github.com/redis/go-redis/v9"
 
@@ -7,8 +7,8 @@ import "github.com/redis/go-redis/v9"
 // the instances that take over streams. A set "streams:" has the streams of each instance; the set
 // of the instance "" has the streams that were handed over.
 var (
-	// Beat extends the lease of an instance, and returns the instances without a lease.
-	Beat = redis.NewScript(`
+	// beatScript extends the lease of an instance, and returns the instances without a lease.
+	beatScript = redis.NewScript(`
 local leases, heirs, streams = KEYS[1], KEYS[2], KEYS[3]
 local run, lease, heir, ttl = ARGV[1], ARGV[2], ARGV[3] ~= '', ARGV[4]
 local time = redis.call('TIME')
@@ -20,33 +20,34 @@ redis.call('PEXPIRE', leases, ttl)
 redis.call('PEXPIRE', heirs, ttl)
 return redis.call('ZRANGEBYSCORE', leases, '-inf', '(' .. string.format('%.0f', now), 'LIMIT', 0, 64)`)
 
-	// Leave ends the lease of an instance. Its remaining streams are taken over at once.
-	Leave = redis.NewScript(`
+	// leaveScript ends the lease of an instance. Its remaining streams are taken over at once.
+	leaveScript = redis.NewScript(`
 local leases, heirs, streams = KEYS[1], KEYS[2], KEYS[3]
 local run = ARGV[1]
 redis.call('ZREM', heirs, run)
 if redis.call('SCARD', streams) == 0 then return redis.call('ZREM', leases, run) end
 return redis.call('ZADD', leases, 0, run)`)
 
-	// Bury forgets an instance without a lease and without streams.
-	Bury = redis.NewScript(`
+	// buryScript forgets an instance without a lease and without streams.
+	buryScript = redis.NewScript(`
 local leases, heirs, streams = KEYS[1], KEYS[2], KEYS[3]
 local run = ARGV[1]
-` + leased + `
+` + leasedLua + `
 if leased(leases, run) or redis.call('SCARD', streams) > 0 then return 0 end
 redis.call('ZREM', heirs, run)
 return redis.call('ZREM', leases, run)`)
 
-	// Take gives a live stream of an instance without a lease to the instance run: from then on,
-	// Add, Lose and Forget refuse all other instances. Take begins a generation of events. It
-	// returns nothing if the owner has a lease or another instance was faster. Otherwise it returns
-	// the age of the stream in milliseconds, the positions of its seams, and the cause with which
-	// the stream must stop. An instance that got no answer, or could not load the stream, repeats
-	// Take with itself as the owner; that begins no further generation.
-	Take = redis.NewScript(`
+	// takeScript gives a live stream of an instance without a lease to the instance run: from then
+	// on, addScript, loseScript and forgetScript refuse all other instances. takeScript begins a
+	// generation of events. It returns nothing if the owner has a lease or another instance was
+	// faster. Otherwise it returns the age of the stream in milliseconds, the positions of its
+	// seams, and the cause with which the stream must stop. An instance that got no answer, or
+	// could not load the stream, repeats takeScript with itself as the owner; that begins no
+	// further generation.
+	takeScript = redis.NewScript(`
 local head, log, key, request, from, to, leases = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local id, epoch, owner, run, ttl, edge = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-` + leased + `
+` + leasedLua + `
 if owner ~= run and leased(leases, owner) then return {} end
 local known = redis.call('HMGET', head, 'epoch', 'state', 'run', 'last', 'seams', 'since', 'stop', 'stopped', 'edge')
 if known[1] ~= epoch or known[2] ~= 'live' or known[3] ~= owner then return {} end
@@ -67,10 +68,10 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 return {string.format('%.0f', now - known[6]), seams, known[7] or known[8] or ''}`)
 
-	// HandOver leaves a live stream to any heir, unless its owner is the only one. If the owner has
-	// run the stream, and so has stopped it on the hops below, the head records that. Otherwise the
-	// head names the instance that ran the stream before.
-	HandOver = redis.NewScript(`
+	// handOverScript leaves a live stream to any heir, unless its owner is the only one. If the
+	// owner has run the stream, and so has stopped it on the hops below, the head records that.
+	// Otherwise the head names the instance that ran the stream before.
+	handOverScript = redis.NewScript(`
 local head, streams, orphans, leases, heirs = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, epoch, run, ran = ARGV[1], ARGV[2], ARGV[3], ARGV[5] ~= ''
 local known = redis.call('HMGET', head, 'epoch', 'state', 'run')
@@ -90,10 +91,10 @@ redis.call('PEXPIRE', orphans, ARGV[4])
 redis.call('ZADD', leases, 0, '')
 return 1`)
 
-	// Stop records, in a field of the head, the cause with which an instance stops a stream of
-	// another instance: in "stop" for the owner and the next owner, in "stopped" only for the next
-	// owner.
-	Stop = redis.NewScript(`
+	// stopScript records, in a field of the head, the cause with which an instance stops a stream
+	// of another instance: in "stop" for the owner and the next owner, in "stopped" only for the
+	// next owner.
+	stopScript = redis.NewScript(`
 local head = KEYS[1]
 local epoch, cause, field = ARGV[1], ARGV[2], ARGV[3]
 local known = redis.call('HMGET', head, 'epoch', 'state')

@@ -1,4 +1,4 @@
-package coroner
+package redislog
 
 import (
 	"errors"
@@ -16,7 +16,7 @@ func TestInstanceIsDeadWithoutALeaseInTwoBeats(t *testing.T) {
 		err     error
 		dead    []string
 	}
-	steady := slices.Repeat([]beat{{}}, 9) // two leases and RedialPause
+	steady := slices.Repeat([]beat{{}}, 9) // two leases and redialPause
 	for name, beats := range map[string][]beat{
 		"twice":                    append(slices.Clone(steady), beat{without: []string{"a"}}, beat{without: []string{"a", "b"}, dead: []string{"a"}}, beat{without: []string{"b"}, dead: []string{"b"}}),
 		"once, and alive again":    append(slices.Clone(steady), beat{without: []string{"a"}}, beat{}, beat{without: []string{"a"}}, beat{}),
@@ -25,7 +25,7 @@ func TestInstanceIsDeadWithoutALeaseInTwoBeats(t *testing.T) {
 		"an outage between":        append(slices.Clone(steady), beat{without: []string{"a"}}, beat{err: down}, beat{without: []string{"a"}}, beat{without: []string{"a"}}),
 		"this process had no CPU":  append(slices.Clone(steady), beat{without: []string{"a"}}, beat{without: []string{"a"}, late: 2 * time.Second}, beat{without: []string{"a"}}, beat{without: []string{"a"}}),
 	} {
-		c, now := Coroner{Lease: lease}, time.Unix(0, 0)
+		c, now := coroner{Lease: lease}, time.Unix(0, 0)
 		for i, b := range beats {
 			now = now.Add(b.late)
 			if got := c.Examine(now, b.without, b.err); !slices.Equal(got, b.dead) {

@@ -1,38 +1,37 @@
-// Package sequence numbers the events of a response.
+package responses
+
+const generationSize = 1_000_000_000
+
+// A sequence numbers the events of a response. The zero value has counted none.
 //
 // The number of an event is its generation times 10^9, as in the replay log, plus the number of
 // events before it. A generation is the events that one instance has sent; a takeover begins the
 // next generation. So the number of an event that was lost with its instance never names another
 // event.
-package sequence
-
-const generationSize = 1_000_000_000
-
-// A Sequence counts events. The zero value has counted none.
-type Sequence struct {
+type sequence struct {
 	count int64
 	seams []int64 // for each generation before this one, the count at its end
 }
 
 // Next returns the number of the next event.
-func (s *Sequence) Next() int64 { return int64(len(s.seams))*generationSize + s.count }
+func (s *sequence) Next() int64 { return int64(len(s.seams))*generationSize + s.count }
 
 // Add counts an event, and returns its number.
-func (s *Sequence) Add() int64 {
+func (s *sequence) Add() int64 {
 	number := s.Next()
 	s.count++
 	return number
 }
 
 // Generation returns the number of takeovers so far.
-func (s *Sequence) Generation() uint64 { return uint64(len(s.seams)) }
+func (s *sequence) Generation() uint64 { return uint64(len(s.seams)) }
 
 // TakeOver begins a generation.
-func (s *Sequence) TakeOver() { s.seams = append(s.seams, s.count) }
+func (s *sequence) TakeOver() { s.seams = append(s.seams, s.count) }
 
 // Lost reports whether the event with this number was lost with its instance, so that no event has
 // the number, now or later.
-func (s *Sequence) Lost(number int64) bool {
+func (s *sequence) Lost(number int64) bool {
 	generation, before := number/generationSize, number%generationSize
 	if generation < int64(len(s.seams)) {
 		return before >= s.seams[generation] || generation > 0 && before < s.seams[generation-1]

@@ -1,22 +1,23 @@
-// Package coroner decides which instances of a service are dead. It reads no clock and makes no calls.
-package coroner
+package redislog
 
 import (
 	"slices"
 	"time"
 )
 
-// RedialPause is the longest time that a Redis client waits after failed attempts before it dials
+// redialPause is the longest time that a Redis client waits after failed attempts before it dials
 // again.
-const RedialPause = time.Second
+const redialPause = time.Second
 
-// A Coroner decides which instances are dead. Its methods are for one goroutine.
+// A coroner decides which instances are dead. It reads no clock and makes no calls. Its methods are
+// for one goroutine.
 //
 // An instance is dead if it has had no lease in two beats in a row, and if the server has answered
-// every beat for two leases and RedialPause. So instances keep their streams while the server, or the network to it, is down: when the server is back, each instance can
-// extend its lease before another instance takes its streams. A late beat means that this process,
-// and maybe the whole machine, had no CPU: then the other instances get the full time again.
-type Coroner struct {
+// every beat for two leases and redialPause. So instances keep their streams while the server, or
+// the network to it, is down: when the server is back, each instance can extend its lease before
+// another instance takes its streams. A late beat means that this process, and maybe the whole
+// machine, had no CPU: then the other instances get the full time again.
+type coroner struct {
 	Lease time.Duration // how long a lease lasts; a beat occurs every eighth of that time
 
 	last     time.Time // the last beat; zero before the first
@@ -26,7 +27,7 @@ type Coroner struct {
 
 // Examine takes the server's answer to one beat, which is the list of the instances without a
 // lease, and returns the dead instances.
-func (c *Coroner) Examine(now time.Time, without []string, err error) (dead []string) {
+func (c *coroner) Examine(now time.Time, without []string, err error) (dead []string) {
 	before, late := c.suspects, !c.last.IsZero() && now.Sub(c.last) > c.Lease/2
 	c.last, c.suspects = now, nil
 	if err != nil || late {
@@ -39,7 +40,7 @@ func (c *Coroner) Examine(now time.Time, without []string, err error) (dead []st
 		c.steady = now
 	}
 	c.suspects = without
-	if now.Sub(c.steady) < 2*c.Lease+RedialPause {
+	if now.Sub(c.steady) < 2*c.Lease+redialPause {
 		return nil
 	}
 	for _, run := range without {

@@ -1,16 +1,11 @@
-package sequence_test
+package responses
 
 import (
 	"testing"
-
-	"github.com/whence-dev/whence/api-service/responses/sequence"
-	"github.com/whence-dev/whence/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { leaktest.Main(m) }
-
 func TestNumbersOfATakeoverAreNew(t *testing.T) {
-	var s sequence.Sequence
+	var s sequence
 	known := map[int64]bool{}
 	add := func(want ...int64) {
 		for _, number := range want {
