@@ -11,7 +11,7 @@
 // A head on the server describes each stream. Its field "state" is beginning, live, ended or forgotten;
 // a stream without a head is absent. Its field "run" is the instance that runs the stream. The head, the
 // events, the request and the idempotency key expire together; the request is deleted when the stream ends.
-// Each transition is one script (package script). In the table, owner is the instance that runs the
+// Each transition is one script (script.go). In the table, owner is the instance that runs the
 // stream, and other is any other instance.
 //
 //	state      event                              next       effect
@@ -49,7 +49,7 @@
 //
 // An instance extends its lease on the server beatsPerLease times within Config.Lease. The server
 // answers with the instances without a lease. An instance that has no lease in two consecutive beats
-// is dead (package coroner): each of the other instances takes over some of its streams. The scripts
+// is dead (coroner.go): each of the other instances takes over some of its streams. The scripts
 // resolve races, and refuse the writes of an instance that was wrongly considered dead.
 package redislog
 
