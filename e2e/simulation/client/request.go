@@ -87,7 +87,7 @@ func (v *Visit) inTurn(r *Request, before *Visit) Answer {
 		return Answer{Tokens: -1, Shut: true}
 	}
 	v.paceAt(r.Pace)
-	resp, err := http.ReadResponse(v.in, nil)
+	resp, err := http.ReadResponse(v.in, nil) //nolint:bodyclose // read does
 	if err == nil && resp.StatusCode == http.StatusContinue {
 		v.write(body)
 		resp, err = http.ReadResponse(v.in, nil) //nolint:bodyclose // read does
@@ -118,7 +118,7 @@ func (v *Visit) amongOthers(r *Request) Answer {
 	for name, value := range r.fields() {
 		req.Header.Set(name, value)
 	}
-	resp, err := v.mux.RoundTrip(req) //nolint:bodyclose // read does
+	resp, err := v.mux.RoundTrip(req)
 	return v.read(r, resp, err)
 }
 

@@ -140,20 +140,23 @@ func (s *Slots) Dialect() besidetest.Dialect {
 					s.Vocab.Load(), besidetest.Context, besidetest.Context)
 			})
 			mux.HandleFunc("POST /tokenize", besidetest.Tokenize)
-			mux.HandleFunc("POST /apply-template", func(rw http.ResponseWriter, r *http.Request) {
-				var asked struct {
-					Messages []struct{ Role, Content string }
-				}
-				if json.NewDecoder(r.Body).Decode(&asked) != nil || len(asked.Messages) != 1 || asked.Messages[0].Role != "user" {
-					refuse(rw, http.StatusBadRequest, "'messages' is required", "invalid_request_error")
-					return
-				}
-				_ = json.NewEncoder(rw).Encode(map[string]string{"prompt": besidetest.Rendered(asked.Messages[0].Content)})
-			})
+			mux.HandleFunc("POST /apply-template", applyTemplate)
 			mux.HandleFunc("POST /completion", func(rw http.ResponseWriter, r *http.Request) { complete(s, slots, rw, r) })
 			return mux
 		},
 	}
+}
+
+// applyTemplate answers with the prompt of one message of a user.
+func applyTemplate(rw http.ResponseWriter, r *http.Request) {
+	var asked struct {
+		Messages []struct{ Role, Content string }
+	}
+	if json.NewDecoder(r.Body).Decode(&asked) != nil || len(asked.Messages) != 1 || asked.Messages[0].Role != "user" {
+		refuse(rw, http.StatusBadRequest, "'messages' is required", "invalid_request_error")
+		return
+	}
+	_ = json.NewEncoder(rw).Encode(map[string]string{"prompt": besidetest.Rendered(asked.Messages[0].Content)})
 }
 
 // Event is the bytes of an event.
