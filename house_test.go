@@ -53,7 +53,7 @@ func rooms(all []goPackage) map[string]*room {
 			continue
 		}
 		tests := slices.Concat(p.TestImports, p.XTestImports)
-		r.machine = slices.Contains(tests, "github.com/cockroachdb/datadriven")
+		r.machine = slices.Contains(tests, module+"/internal/storytest")
 		files, _ := filepath.Glob(filepath.Join(p.Dir, "*_test.go")) // fails only for a malformed pattern
 		r.reader = slices.ContainsFunc(files, func(file string) bool {
 			b, err := os.ReadFile(file)
