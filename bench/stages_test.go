@@ -61,10 +61,10 @@ func BenchmarkStage(b *testing.B) {
 			b.Fatal(err)
 		}
 		defer cc.Close()
-		measure(b, 1<<20, rpc.Dial("bench", "llm-worker", workerv1.NewWorkerClient(cc).Generate, methods.Worker), tokens)
+		measure(b, 1<<20, rpc.Dial("bench", "llm-worker", workerv1.NewWorkerClient(cc).Generate, methods.Worker).Range, tokens)
 	})
 	b.Run("3 pipeline", func(b *testing.B) {
-		measure(b, 1000, chat.New(model, up.Generate), ask)
+		measure(b, 1000, chat.New(model, stream.Push(up.Generate)).Range, ask)
 	})
 	b.Run("4 chat-service to api-service", func(b *testing.B) {
 		// This figure includes the pipeline and the hop below it: subtract stages 2 and 3.
@@ -74,7 +74,7 @@ func BenchmarkStage(b *testing.B) {
 			b.Fatal(err)
 		}
 		defer cc.Close()
-		measure(b, 1000, rpc.Dial("bench", "chat-service", chatv1.NewChatClient(cc).Generate, methods.Chat), ask)
+		measure(b, 1000, rpc.Dial("bench", "chat-service", chatv1.NewChatClient(cc).Generate, methods.Chat).Range, ask)
 	})
 	b.Run("5 chunk", func(b *testing.B) {
 		chunks := openai.NewChunks(&llmv1.Started{StreamId: "str-0123456789", Model: whencetiny.Name}, false)

@@ -18,6 +18,7 @@ import (
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -247,7 +248,7 @@ func read[In any](conn context.Context, e *Edge, c *app.RequestContext, parse fu
 func (e *Edge) complete(ctx context.Context, c *app.RequestContext, client *clientconn.Conn, in *call.Call, r *run, kept *replay.Head) {
 	var body []byte
 	gather := in.Whole()
-	o := r.drive(ctx, in, func(out *chatv1.GenerateResponse) error {
+	o := r.drive(ctx, in, func(_ *stream.Loop, out *chatv1.GenerateResponse) error {
 		if whole := gather(out); whole != nil {
 			body = whole
 			r.record.OutBytes(len(body))

@@ -53,7 +53,7 @@ var scriptedConverse = &rpc.Method[*scriptedTalk, chatv1.ConverseRequest, chatv1
 }
 
 func (s *scriptedChat) Converse(st grpc.BidiStreamingServer[chatv1.ConverseRequest, chatv1.ConverseResponse]) error {
-	return rpc.Serve(&s.hop, st, scriptedConverse, s.talk)
+	return rpc.Serve(&s.hop, st, scriptedConverse, stream.Push(s.talk))
 }
 
 func (s *scriptedChat) talk(ctx context.Context, c *scriptedTalk) iter.Seq2[*chatv1.ConverseResponse, error] {

@@ -69,7 +69,7 @@ type Edge struct {
 	desk    *exchange.Desk
 	hop     *rpc.Hop
 	chats   *chats.Fleet
-	chat    chats.Starter
+	chat    chats.Engine
 	images  *image.Fetcher
 	replay  replay.Log
 	keyring *follow.Keyring
@@ -173,11 +173,11 @@ func newBook(c Config, ring *keys.Ring, log *slog.Logger) (*quota.Book, error) {
 }
 
 // staged wraps an engine in the stage of the Config.
-func (e *Edge) staged(engine chats.Starter) chats.Starter {
+func (e *Edge) staged(engine chats.Engine) chats.Engine {
 	if e.config.Stage == nil {
 		return engine
 	}
-	return e.config.Stage(engine.Sequence()).Starter()
+	return stream.Push(e.config.Stage(engine.Range))
 }
 
 // Close closes the connections to chat-services, and the replay log. All streams must have ended.

@@ -61,7 +61,7 @@ type scriptedChat struct {
 }
 
 func (s *scriptedChat) Generate(st grpc.BidiStreamingServer[chatv1.GenerateRequest, chatv1.GenerateResponse]) error {
-	return rpc.Serve(&s.hop, st, methods.Chat, s.play)
+	return rpc.Serve(&s.hop, st, methods.Chat, stream.Push(s.play))
 }
 
 func (s *scriptedChat) Models(context.Context, *chatv1.ModelsRequest) (*chatv1.ModelsResponse, error) {

@@ -68,7 +68,7 @@ func (e *Edge) scores(parse func(body []byte, in *strict.Reading) (*call.Scores,
 // pooled returns the handler of requests whose answer is one item. engine returns the engine of the
 // chat-service's method, and fields the fields of a request that the edge sets.
 func pooled[Req interface{ GetModel() string }, In, Out any](e *Edge, method *rpc.Method[Req, In, Out], parse func(body []byte, in *strict.Reading) (*call.Pooling[Req, *Out], error),
-	engine func() stream.Sequence[Req, *Out], fields func(Req) (id *string, claim **llmv1.Claim)) app.HandlerFunc {
+	engine func() stream.Engine[Req, *Out], fields func(Req) (id *string, claim **llmv1.Claim)) app.HandlerFunc {
 	return func(conn context.Context, c *app.RequestContext) {
 		as := exchange.StreamID(conn, c)
 		in, _, err := read(conn, e, c, parse)
@@ -115,7 +115,7 @@ func permitPooled(c *app.RequestContext, caller access.Caller, model string, tim
 
 // answerOnce answers a request with one item: a stream of one item. The stream ends when its client leaves,
 // whatever the policy for other streams, because its result cannot be read later.
-func answerOnce[Req, In, Out any](ctx, conn context.Context, c *app.RequestContext, e *Edge, method *rpc.Method[Req, In, Out], engine stream.Sequence[Req, *Out], in *call.Pooling[Req, *Out]) {
+func answerOnce[Req, In, Out any](ctx, conn context.Context, c *app.RequestContext, e *Edge, method *rpc.Method[Req, In, Out], engine stream.Engine[Req, *Out], in *call.Pooling[Req, *Out]) {
 	control := stream.ControlOf(ctx)
 	leave := func(cause *streamerr.Error) {
 		ledger.Of(ctx).Left(extent.Nothing)

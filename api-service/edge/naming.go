@@ -39,7 +39,7 @@ func (n *naming) tell() (id, epoch string) {
 
 // rename gives the stream of ctx another id, which begins with the client's name, and moves its replay log, if
 // head is not nil, to that id. It reports false if the client knows the id already. The goroutine that drives
-// the stream calls it, before anything has come from below.
+// the stream calls it, before anything has come from below; it may wait for Redis.
 func (r *run) rename(ctx context.Context, in *call.Call, p leave.Policy, head *replay.Head) bool {
 	n, e := &r.naming, r.edge
 	n.mu.Lock()
@@ -50,7 +50,6 @@ func (r *run) rename(ctx context.Context, in *call.Call, p leave.Policy, head *r
 	from, to := n.id, exchange.Caller(ctx).Another(n.id)
 	in.Request.StreamId = to
 	if head != nil {
-		r.carrier.Wait() // Redis may be asked
 		if err := r.moveLog(ctx, in, p, head); err != nil {
 			e.log.Debug("the log of a stream whose id is taken cannot be moved", "stream", from, "hop", e.hop.Name, "err", err)
 			in.Request.StreamId = from

@@ -25,7 +25,6 @@ import (
 	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
-	"github.com/whence-dev/whence/pkg/rpc/loop"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -34,7 +33,7 @@ import (
 // A run is a stream of this edge, from its admission to its ending.
 type run struct {
 	edge     *Edge
-	engine   chats.Starter
+	engine   chats.Engine
 	naming   naming
 	recorder *follow.Recorder                   // writes the stream's events into the replay log; nil if the stream is not kept
 	stored   bool                               // later requests read the log, whatever the leave policy
@@ -50,7 +49,6 @@ type run struct {
 	leave    func(cause *streamerr.Error) // records that this client has left; nil if it was absent from the start
 	taken    func() extent.Extent         // how much of the answer this client has
 	admitted chan struct{}                // closed when the stream has started; nil if no goroutine waits for that
-	carrier  loop.Carrier                 // the carrier of the goroutine that passes items on
 
 	// Owned by the goroutine that drives the stream.
 	started bool
@@ -147,7 +145,7 @@ func (r *run) enroll(ctx context.Context, end func(), in *call.Call, p leave.Pol
 	if r.kept() && !r.stored {
 		s.Drop = func() { r.forget(context.WithoutCancel(ctx)) }
 	}
-	if r.kept() {
+	if r.kept() && e.config.Redis != "" {
 		s.Seen = func() (time.Duration, bool) {
 			id, _ := r.naming.now()
 			return e.replay.Seen(context.WithoutCancel(ctx), id)
@@ -232,7 +230,6 @@ func (r *run) enter(taken func() extent.Extent, left func()) {
 		if extent.Whole(has) && cause.Reason == streamerr.ClientGone { // a reset connection drops bytes that the kernel has accepted
 			cause = nil
 		}
-		r.carrier.Wait() // the policy may ask Redis
 		leave(cause)
 		left()
 	}
@@ -262,21 +259,20 @@ func (r *run) close() {
 	r.end()
 }
 
-// drive runs the stream. write passes an item to the client that asked for the stream, while that
-// client is there.
-func (r *run) drive(ctx context.Context, in *call.Call, write func(*chatv1.GenerateResponse) error) rpc.Outcome {
+// drive runs the stream, and returns its outcome.
+func (r *run) drive(ctx context.Context, in *call.Call, write writer) rpc.Outcome {
 	ended := make(chan rpc.Outcome, 1)
-	o, over := r.start(ctx, in, write, func(o rpc.Outcome) { ended <- o })
-	if !over {
-		o = <-ended
-	}
-	return o
+	r.start(ctx, in, write, func(o rpc.Outcome) { ended <- o })
+	return <-ended
 }
 
-// start is drive without a waiting goroutine: while other goroutines carry the stream, over is
-// false, and a new goroutine calls ended with the outcome.
-func (r *run) start(ctx context.Context, in *call.Call, write func(*chatv1.GenerateResponse) error, ended func(rpc.Outcome)) (o rpc.Outcome, over bool) {
-	o, over = rpc.DriveStarter(prefetch.With(loop.With(ctx, &r.carrier), prefetch.Of(r), prefetch.Func(write)), r.edge.hop, methods.Chat, r.engine, in.Request, func(out *chatv1.GenerateResponse) error {
+// A writer passes an item to the client that asked for the stream, while that client is there. on
+// carries the item.
+type writer = func(on *stream.Loop, out *chatv1.GenerateResponse) error
+
+// start starts the stream. ended is called with the outcome, on whichever goroutine ends the stream.
+func (r *run) start(ctx context.Context, in *call.Call, write writer, ended func(rpc.Outcome)) {
+	send := func(on *stream.Loop, out *chatv1.GenerateResponse) error {
 		starts := out.GetStarted() != nil && !r.started
 		if starts {
 			r.started = true
@@ -284,19 +280,16 @@ func (r *run) start(ctx context.Context, in *call.Call, write func(*chatv1.Gener
 				defer in.ReleaseRequest()
 			}
 		}
-		err := r.deliver(out, write)
+		err := r.deliver(on, out, write)
 		if starts && r.admitted != nil {
 			close(r.admitted) // the log has the start now, which the waiter reads
 		}
 		return err
-	}, func(o rpc.Outcome) {
+	}
+	rpc.Start(prefetch.With(ctx, prefetch.Of(r), prefetch.Func(write)), r.edge.hop, methods.Chat, r.engine, in.Request, send, func(o rpc.Outcome) {
 		r.noteFailure(ctx, in, o)
 		ended(o)
 	})
-	if over {
-		r.noteFailure(ctx, in, o)
-	}
-	return o, over
 }
 
 // noteFailure adds the error of the stream to the replay log, unless another instance continues the stream.
@@ -317,9 +310,9 @@ func (r *run) noteFailure(ctx context.Context, in *call.Call, o rpc.Outcome) {
 // Items that arrive after a stop were in flight already. If they are the rest of the answer, the
 // stream has completed on every hop below, and so it completes here. Otherwise they are dropped: a
 // stopped stream that can be read again gets no new tokens.
-func (r *run) deliver(out *chatv1.GenerateResponse, write func(*chatv1.GenerateResponse) error) error {
+func (r *run) deliver(on *stream.Loop, out *chatv1.GenerateResponse, write writer) error {
 	if !r.kept() {
-		return r.pass(out, write)
+		return r.pass(on, out, write)
 	}
 	if cause := r.control.Cause(); cause != nil && out.GetEnd() == nil {
 		if r.size += proto.Size(out); r.size > maxHeld {
@@ -329,29 +322,29 @@ func (r *run) deliver(out *chatv1.GenerateResponse, write func(*chatv1.GenerateR
 		return rpc.ErrUndelivered
 	}
 	for _, late := range r.held {
-		if err := r.pass(late, write); err != nil {
+		if err := r.pass(on, late, write); err != nil {
 			return err
 		}
 		r.record.Sent(methods.Chat.Tokens(late), nil)
 	}
 	r.held = nil
-	return r.pass(out, write)
+	return r.pass(on, out, write)
 }
 
 // pass records an item, and writes it to the client that asked for the stream, unless the client
 // has left.
-func (r *run) pass(out *chatv1.GenerateResponse, write func(*chatv1.GenerateResponse) error) error {
+func (r *run) pass(on *stream.Loop, out *chatv1.GenerateResponse, write writer) error {
 	if err := r.keep(out); err != nil {
 		return err
 	}
 	if r.ends != nil && out.GetEnd() != nil && !r.absent.Load() { // else the encoder has not seen the whole answer
 		if r.edge.config.Redis != "" {
-			r.carrier.Wait()
+			on.Wait()
 		}
 		r.ends(out)
 	}
 	if !r.absent.Load() {
-		err := write(out)
+		err := write(on, out)
 		if err == nil {
 			return nil
 		}

@@ -16,6 +16,7 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/stream"
 )
 
 // An answer writes a stream as events to the client that asked for the stream. The goroutine that
@@ -97,25 +98,12 @@ func (a *answer) write(out *chatv1.GenerateResponse) (waits bool, err error) {
 func (e *Edge) stream(c *app.RequestContext, a *answer, finish func()) {
 	a.client.Detach(c)
 	e.behind.Add(1)
-	finishes := func() {
+	a.run.start(prefetch.WithTouched(a.ctx, a), a.call, a.send, func(o rpc.Outcome) {
 		defer e.behind.Done()
 		defer finish()
-		e.deliveries.Close(a.delivery)
-	}
-	carried := false
-	defer func() {
-		if !carried { // also after a panic
-			finishes()
-		}
-	}()
-	ctx := prefetch.WithTouched(a.ctx, a)
-	o, over := a.run.start(ctx, a.call, a.send, func(o rpc.Outcome) {
-		defer finishes()
+		defer e.deliveries.Close(a.delivery) // also after a panic
 		a.tell(o)
 	})
-	if carried = !over; over {
-		a.tell(o)
-	}
 }
 
 // Touched implements prefetch.Toucher: write touches these objects.
@@ -128,10 +116,10 @@ func (a *answer) Touched(to *prefetch.List) {
 }
 
 // send writes an item, and waits until the client has taken it.
-func (a *answer) send(out *chatv1.GenerateResponse) error {
+func (a *answer) send(on *stream.Loop, out *chatv1.GenerateResponse) error {
 	waits, err := a.write(out)
 	if err == nil && waits {
-		a.run.carrier.Wait()
+		on.Wait()
 		err = a.client.Flush()
 	}
 	return err
@@ -151,7 +139,7 @@ func (e *Edge) relay(ctx, conn context.Context, c *app.RequestContext, in *call.
 		defer r.finish(ctx)
 		defer func() { <-answered }() // takes at most the grace of the stream
 		defer close(driven)
-		outcome <- r.drive(ctx, in, func(out *chatv1.GenerateResponse) error {
+		outcome <- r.drive(ctx, in, func(_ *stream.Loop, out *chatv1.GenerateResponse) error {
 			_, err := a.write(out)
 			return err
 		})

@@ -56,7 +56,7 @@ func (e *Edge) room() bool {
 }
 
 // resume implements heir.Heir.Run.
-func (e *Edge) resume(ctx context.Context, q *heir.Request, o replay.Orphan, engine chats.Starter) error {
+func (e *Edge) resume(ctx context.Context, q *heir.Request, o replay.Orphan, engine chats.Engine) error {
 	in := q.Call()
 	r := &run{edge: e, engine: e.staged(engine)}
 	if err := r.keepEvents(in, &o.Head); err != nil {

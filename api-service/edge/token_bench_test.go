@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/api-service/edge"
-	"github.com/whence-dev/whence/api-service/edge/chats"
 	"github.com/whence-dev/whence/api-service/replay"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
@@ -49,7 +48,7 @@ func startCounting(b *testing.B, tokens int, pace time.Duration, read *sync.Map)
 		KeepAlive: edge.DefaultKeepAlive, MaxUnsent: edge.DefaultMaxUnsent, Grace: time.Second,
 		Timers: rpc.Timers{FirstToken: time.Minute, Stall: time.Minute},
 		Replay: replay.Limits{Bytes: 1 << 31, StreamBytes: 1 << 30},
-		Stage: func(chats.Engine) chats.Engine {
+		Stage: func(stream.Sequence[*chatv1.ChatRequest, *chatv1.GenerateResponse]) stream.Sequence[*chatv1.ChatRequest, *chatv1.GenerateResponse] {
 			return func(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
 				return func(yield func(*chatv1.GenerateResponse, error) bool) {
 					if !yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &llmv1.Started{StreamId: req.GetStreamId(), Model: "m"}}}, nil) {

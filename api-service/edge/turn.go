@@ -11,6 +11,7 @@ import (
 	"github.com/whence-dev/whence/api-service/gate"
 	"github.com/whence-dev/whence/api-service/responses"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/stream"
 )
 
 // prepareDialogues sets up the service of OpenAI's Responses API over WebSockets.
@@ -56,10 +57,10 @@ func (e *Edge) runTurn(conn context.Context, c *app.RequestContext, t *dialogue.
 	defer r.finish(conn)
 	r.enter(t.Taken, t.Free)
 	t.Begin(ctx, in, r.leave)
-	t.End(ctx, r.drive(ctx, in, func(out *chatv1.GenerateResponse) error {
+	t.End(ctx, r.drive(ctx, in, func(on *stream.Loop, out *chatv1.GenerateResponse) error {
 		waits, err := t.Write(out)
 		if err == nil && waits && !r.outlives { // a slow client must not slow down the other readers of its stream
-			r.carrier.Wait()
+			on.Wait()
 			err = t.Flush()
 		}
 		return err

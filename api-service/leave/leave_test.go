@@ -76,18 +76,45 @@ func (s *stream) isDropped() (dropped bool) {
 var slow = streamerr.New(streamerr.SlowReader, "asleep")
 
 func TestCancelEndsTheStreamWithTheCauseOfTheLastReader(t *testing.T) {
-	var s stream
-	w := s.watch(leave.Policy{})
-	defer w.End()
-	first, second := w.Enter(), w.Enter()
-	first(streamerr.New(streamerr.ClientGone, "gone"))
-	first(streamerr.New(streamerr.ClientGone, "and gone again"))
-	if s.cause != nil {
-		t.Fatal("the stream ended although it had a reader")
-	}
-	if second(slow); s.cause != slow {
-		t.Fatal(s.cause)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		var s stream
+		w := s.watch(leave.Policy{})
+		defer w.End()
+		first, second := w.Enter(), w.Enter()
+		first(streamerr.New(streamerr.ClientGone, "gone"))
+		first(streamerr.New(streamerr.ClientGone, "and gone again"))
+		if s.reason(); s.cause != nil {
+			t.Fatal("the stream ended although it had a reader")
+		}
+		second(slow)
+		if s.reason(); s.cause != slow {
+			t.Fatal(s.cause)
+		}
+	})
+}
+
+// TestReaderThatLeavesDoesNotAwaitOtherInstances: the goroutine that finds the reader gone may carry
+// other streams.
+func TestReaderThatLeavesDoesNotAwaitOtherInstances(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, kind := range []leave.Kind{leave.Cancel, leave.Drain} {
+			answers, acted := make(chan bool), false
+			act := func() { acted = true }
+			w := leave.New(leave.Policy{Kind: kind}, leave.Stream{
+				Stop: func(*streamerr.Error) { act() }, Drop: act,
+				Seen: func() (time.Duration, bool) { <-answers; return 0, false },
+			})
+			w.Enter()(slow)
+			if synctest.Wait(); acted {
+				t.Errorf("%d: it acts before the other instances have answered", kind)
+			}
+			close(answers)
+			if synctest.Wait(); !acted {
+				t.Errorf("%d: nothing happens", kind)
+			}
+			w.End()
+		}
+	})
 }
 
 func TestAStreamWaitsForItsFirstReader(t *testing.T) {

@@ -80,7 +80,7 @@ func (w *Watch) rest() {
 }
 
 // Enter counts a reader. The reader calls leave when it has left, with the cause, or with nil if it
-// has read the ending. Only the first call counts.
+// has read the ending. Only the first call counts. leave does not block while the stream runs.
 func (w *Watch) Enter() (leave func(cause *streamerr.Error)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -100,10 +100,15 @@ func (w *Watch) left(cause *streamerr.Error) {
 		return
 	}
 	w.cause = cause
-	if w.policy.Kind == Linger && !w.over {
-		w.await(w.policy.For)
-	}
 	act := w.policy.Kind == Cancel || w.policy.Kind == Drain
+	switch {
+	case w.over:
+	case w.policy.Kind == Linger:
+		w.await(w.policy.For)
+	case act && w.stream.Seen != nil: // Seen may ask over a network, and the caller may carry other streams
+		w.await(0)
+		act = false
+	}
 	w.mu.Unlock()
 	if act {
 		w.unread()

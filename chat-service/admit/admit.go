@@ -23,7 +23,6 @@ package admit
 
 import (
 	"context"
-	"iter"
 	"sync"
 	"time"
 
@@ -32,7 +31,7 @@ import (
 )
 
 // An Engine answers token ids.
-type Engine = stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse]
+type Engine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
 
 // Options configure a Queue.
 type Options struct {
@@ -102,10 +101,11 @@ func (q *Queue) Load() (running, waiting int) {
 	return q.running, q.waiting
 }
 
-// Stage is a stream.Stage: it calls next when there is room.
+// Stage returns an engine that starts next when there is room. A stream that waits keeps the goroutine
+// that has started it.
 func (q *Queue) Stage(next Engine) Engine {
-	return func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
-		served := func(out *workerv1.GenerateResponse) int { return len(out.GetTokens().GetIds()) }
-		return admitted(ctx, q, req.GetClaim(), len(req.GetPrompt()), served, func() iter.Seq2[*workerv1.GenerateResponse, error] { return next(ctx, req) })
+	served := func(out *workerv1.GenerateResponse) int { return len(out.GetTokens().GetIds()) }
+	return func(ctx context.Context, req *workerv1.TokenRequest, to stream.Reader[*workerv1.GenerateResponse]) {
+		admit(ctx, q, req.GetClaim(), len(req.GetPrompt()), served, to, func(to stream.Reader[*workerv1.GenerateResponse]) { next(ctx, req, to) })
 	}
 }

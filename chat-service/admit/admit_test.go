@@ -85,7 +85,7 @@ func (w *worker) count(f func()) {
 type place struct {
 	*worker
 	queue  *Queue
-	engine Engine
+	engine stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse]
 	room   int
 	ill    bool // no worker is healthy
 	begun  int
@@ -102,7 +102,7 @@ func newPlace(room int, opts Options) *place {
 		opts.MaxTokens = 1 << 20
 	}
 	p.queue = New(opts)
-	p.engine = p.queue.Stage(p.generate)
+	p.engine = p.queue.Stage(stream.Push(p.generate)).Range
 	return p
 }
 

@@ -2,7 +2,6 @@ package admit
 
 import (
 	"context"
-	"iter"
 
 	"github.com/whence-dev/whence/chat-service/route/fit"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
@@ -12,10 +11,10 @@ import (
 )
 
 // An EmbedEngine computes vectors of token ids, or of texts.
-type EmbedEngine = stream.Sequence[*workerv1.EmbedRequest, *workerv1.EmbedResponse]
+type EmbedEngine = stream.Engine[*workerv1.EmbedRequest, *workerv1.EmbedResponse]
 
 // A ScoreEngine rates documents.
-type ScoreEngine = stream.Sequence[*workerv1.ScoreRequest, *workerv1.ScoreResponse]
+type ScoreEngine = stream.Engine[*workerv1.ScoreRequest, *workerv1.ScoreResponse]
 
 // EmbedStage is Stage for embedding requests, which occupy places at workers like other requests.
 // The tokens of their inputs are charged.
@@ -34,8 +33,8 @@ func (q *Queue) ScoreStage(next ScoreEngine) ScoreEngine {
 }
 
 // unaryStage calls next, whose answer is one item without tokens, when there is room.
-func unaryStage[Req interface{ GetClaim() *llmv1.Claim }, Resp any](q *Queue, next stream.Sequence[Req, Resp], tokens func(Req) int) stream.Sequence[Req, Resp] {
-	return func(ctx context.Context, req Req) iter.Seq2[Resp, error] {
-		return admitted(ctx, q, req.GetClaim(), tokens(req), func(Resp) int { return 0 }, func() iter.Seq2[Resp, error] { return next(ctx, req) })
+func unaryStage[Req interface{ GetClaim() *llmv1.Claim }, Resp any](q *Queue, next stream.Engine[Req, Resp], tokens func(Req) int) stream.Engine[Req, Resp] {
+	return func(ctx context.Context, req Req, to stream.Reader[Resp]) {
+		admit(ctx, q, req.GetClaim(), tokens(req), func(Resp) int { return 0 }, to, func(to stream.Reader[Resp]) { next(ctx, req, to) })
 	}
 }

@@ -21,7 +21,7 @@ func TestEmbeddingRequestsWaitForRoom(t *testing.T) {
 		}))
 		ask := func(ctx context.Context, tokens int) (took time.Duration, err error) {
 			begun := time.Now()
-			for _, err = range e(ctx, &workerv1.EmbedRequest{Inputs: []*workerv1.TokenIds{{Ids: make([]uint32, tokens)}}}) {
+			for _, err = range e.Range(ctx, &workerv1.EmbedRequest{Inputs: []*workerv1.TokenIds{{Ids: make([]uint32, tokens)}}}) {
 			}
 			return time.Since(begun), err
 		}

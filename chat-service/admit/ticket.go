@@ -2,7 +2,6 @@ package admit
 
 import (
 	"context"
-	"iter"
 	"time"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
@@ -35,45 +34,64 @@ const (
 	expired       // no worker was healthy for too long
 )
 
-// admitted returns an engine that runs attempt once the stream has a place. served returns the
-// number of answer tokens in an item.
-func admitted[Out any](ctx context.Context, q *Queue, claim *llmv1.Claim, tokens int, served func(Out) int, attempt func() iter.Seq2[Out, error]) iter.Seq2[Out, error] {
-	return func(yield func(Out, error) bool) {
-		t, err := q.enter(claim, tokens)
-		if err == nil {
-			defer q.leave(t)
-			for again := true; again; {
-				if err = q.wait(ctx, t); err != nil {
-					break
-				}
-				again = run(ctx, q, t, served, attempt(), yield)
-			}
-		}
-		if err != nil {
-			yield(*new(Out), err)
-		}
+// admit calls start with the stream's Reader once the stream has a place. served returns the number of
+// answer tokens in an item.
+func admit[Out any](ctx context.Context, q *Queue, claim *llmv1.Claim, tokens int, served func(Out) int, to stream.Reader[Out], start func(to stream.Reader[Out])) {
+	t, err := q.enter(claim, tokens)
+	if err != nil {
+		to.End(err)
+		return
 	}
+	a := &admission[Out]{Relay: stream.RelayTo(to), ctx: ctx, queue: q, ticket: t, served: served, start: start}
+	a.row.Then(a.attempt)
 }
 
-// run passes on the items of attempt. It returns true if the stream reached no worker and is back
-// in the queue.
-func run[Out any](ctx context.Context, q *Queue, t *ticket, served func(Out) int, attempt iter.Seq2[Out, error], yield func(Out, error) bool) (again bool) {
-	begun := false
-	for out, err := range attempt {
-		if err != nil && !begun && stream.Cause(ctx) == nil && q.restore(t, streamerr.As(err)) {
-			return true
-		}
-		begun = true
-		if err == nil {
-			if n := served(out); n > 0 {
-				q.charge(t, n)
-			}
-		}
-		if !yield(out, err) {
-			return false
-		}
+// An admission is the Reader of a stream with a ticket.
+type admission[Out any] struct {
+	stream.Relay[Out]
+
+	ctx    context.Context //nolint:containedctx // of the stream
+	queue  *Queue
+	ticket *ticket
+	served func(Out) int
+	start  func(to stream.Reader[Out])
+	row    stream.Row
+	begun  bool // the attempt has passed an item
+}
+
+// attempt waits for a place, and starts the stream.
+func (a *admission[Out]) attempt() {
+	if err := a.queue.wait(a.ctx, a.ticket); err != nil {
+		a.leave(err)
+		return
 	}
-	return false
+	a.start(a)
+}
+
+// Item implements stream.Reader.
+func (a *admission[Out]) Item(on *stream.Loop, out Out) (more bool) {
+	a.begun = true
+	if n := a.served(out); n > 0 {
+		a.queue.charge(a.ticket, n)
+	}
+	return a.Pass(on, out)
+}
+
+// End implements stream.Reader. A stream that reached no worker returns to the queue.
+func (a *admission[Out]) End(err error) {
+	if err != nil && !a.begun && stream.FailureOf(err) == nil && stream.Cause(a.ctx) == nil && a.queue.restore(a.ticket, streamerr.As(err)) {
+		a.row.Then(a.attempt)
+		return
+	}
+	a.leave(err)
+}
+
+// leave ends the stream.
+func (a *admission[Out]) leave(err error) {
+	a.Close(err, func(err error) error {
+		a.queue.leave(a.ticket)
+		return err
+	})
 }
 
 // lostWorker reports whether an error is the loss of a worker that the stream was sent to.

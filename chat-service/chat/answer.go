@@ -3,7 +3,6 @@ package chat
 import (
 	"cmp"
 	"context"
-	"iter"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -24,57 +23,63 @@ import (
 // A long answer must neither delay a stop nor become one delta.
 const replayStep = 256
 
-// answer requests one answer to the prompt from the worker, and yields it as deltas. Leaving the
-// loop over the worker's messages stops the worker.
-func (p *tokenPrompt) answer(ctx context.Context, worker TokenEngine, req *workerv1.TokenRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
-	return func(yield func(*chatv1.GenerateResponse, error) bool) {
-		p.start(prefetch.Fork(ctx), worker.Starter(), req, yield, nil)
-	}
-}
-
-// start runs answer as a Starter.
-func (p *tokenPrompt) start(ctx context.Context, worker TokenStarter, req *workerv1.TokenRequest, yield func(*chatv1.GenerateResponse, error) bool, resume func(func() bool)) (over bool) {
+// answer requests one answer to the prompt from the worker, and passes it on as deltas. reuse allows a
+// delta to be reused once the reader has taken it.
+func (p *tokenPrompt) answer(ctx context.Context, worker TokenEngine, req *workerv1.TokenRequest, reuse bool, to stream.Reader[*chatv1.GenerateResponse]) {
 	opts := p.postprocess()
-	opts.Reuse = resume != nil // a Starter's items are valid until yield returns
-	a := answerRun{tokenPrompt: p, post: postprocess.New(opts), answered: req.GetPrompt()[len(p.ids):], yield: yield}
+	opts.Reuse = reuse
+	a := &answerRun{tokenPrompt: p, Relay: stream.RelayTo(to), post: postprocess.New(opts), answered: req.GetPrompt()[len(p.ids):]}
 	if len(a.answered) >= p.room && !a.awaitsScores() {
-		worker = complete(len(p.ids), p.room).Starter()
+		worker = complete(len(p.ids), p.room)
 	}
 	ctx = ledger.WithPrompt(ctx, &p.record)
-	ctx = prefetch.With(prefetch.WithTouched(ctx, a.post), prefetch.Of(&a), prefetch.Func(yield))
-	return worker(ctx, req, func(out *workerv1.GenerateResponse, err error) bool {
-		if err == nil {
-			return a.carry(ctx, out)
-		}
-		if a.send(a.post.Abort(), nil) {
-			yield(nil, err)
-		}
-		return false
-	}, resume)
+	a.ctx = prefetch.With(prefetch.WithTouched(ctx, a.post), prefetch.Of(a))
+	worker(a.ctx, req, a)
 }
 
-// An answerRun is the state of one running answer.
+// An answerRun is the Reader of one running answer.
 type answerRun struct {
+	stream.Relay[*chatv1.GenerateResponse]
 	*tokenPrompt
+
+	ctx      context.Context //nolint:containedctx // of the stream
 	post     *postprocess.Processor
-	answered []uint32 // token ids that another chat-service has delivered
-	begun    bool     // the worker has started the stream
-	echoed   bool     // the prompt was sent, if the answer begins with it
-	yield    func(*chatv1.GenerateResponse, error) bool
+	on       *stream.Loop // carries the message in hand; may be nil
+	answered []uint32     // token ids that another chat-service has delivered
+	begun    bool         // the worker has started the stream
+	echoed   bool         // the prompt was sent, if the answer begins with it
+}
+
+// Item implements stream.Reader.
+func (a *answerRun) Item(on *stream.Loop, out *workerv1.GenerateResponse) (more bool) {
+	a.on = on
+	more = a.carry(out)
+	a.on = nil
+	return more
+}
+
+// End implements stream.Reader. What the processor still holds comes before an error.
+func (a *answerRun) End(err error) {
+	a.on = nil
+	a.Close(err, func(err error) error {
+		if err != nil && stream.FailureOf(err) == nil {
+			a.send(a.post.Abort(), nil)
+		}
+		return err
+	})
 }
 
 // carry takes a message of the worker through the stages to the reader. It returns false when the
 // answer is over, or its reader has left.
-func (a *answerRun) carry(ctx context.Context, out *workerv1.GenerateResponse) bool {
+func (a *answerRun) carry(out *workerv1.GenerateResponse) bool {
 	if !a.begun && (out.GetTokens() != nil || out.GetEnd() != nil) {
-		a.yield(nil, streamerr.New(streamerr.Internal, "the worker has answered before it has started the stream"))
-		return false
+		return a.Finish(streamerr.New(streamerr.Internal, "the worker has answered before it has started the stream"))
 	}
 	if a.begun && !a.echoed && !a.sendPrompt(out.GetPrompt()) {
 		return false
 	}
 	if a.begun && a.room == 0 {
-		return a.over(ctx, nil, a.post.Whole())
+		return a.over(nil, a.post.Whole())
 	}
 	switch m := out.GetMessage().(type) {
 	case *workerv1.GenerateResponse_Started:
@@ -91,11 +96,11 @@ func (a *answerRun) carry(ctx context.Context, out *workerv1.GenerateResponse) b
 			}
 			return a.send(delta, nil)
 		}
-		a.tellUnread(ctx)
-		return a.over(ctx, delta, end)
+		a.tellUnread()
+		return a.over(delta, end)
 	case *workerv1.GenerateResponse_End:
 		delta, end := a.post.End(m.End)
-		a.tellUnread(ctx)
+		a.tellUnread()
 		return a.send(delta, end)
 	default:
 		return true // a message of a newer version
@@ -104,24 +109,21 @@ func (a *answerRun) carry(ctx context.Context, out *workerv1.GenerateResponse) b
 
 // over ends the answer before the worker has ended it. If the worker was told to stop, no hop may report the
 // answer as complete.
-func (a *answerRun) over(ctx context.Context, delta, end *chatv1.GenerateResponse) bool {
-	cause := stream.Cause(ctx)
+func (a *answerRun) over(delta, end *chatv1.GenerateResponse) bool {
+	cause := stream.Cause(a.ctx)
 	if cause == nil {
 		return a.send(delta, end)
 	}
-	if a.send(delta, nil) {
-		a.yield(nil, cause)
-	}
-	return false
+	return a.send(delta, nil) && a.Finish(cause)
 }
 
 // tellUnread records what looks like a call in the text of an answer that might have calls.
-func (a *answerRun) tellUnread(ctx context.Context) {
+func (a *answerRun) tellUnread() {
 	if len(a.tools) == 0 {
 		return
 	}
 	for _, text := range a.post.Unread() {
-		ledger.Of(ctx).Unread(text, toolcall.Label(text))
+		ledger.Of(a.ctx).Unread(text, toolcall.Label(text))
 	}
 }
 
@@ -133,7 +135,7 @@ func (m *Model) adapter(name string) string {
 	return ""
 }
 
-// begin yields Started, the text of the prompt if requested, and the part that another chat-service
+// begin passes on Started, the text of the prompt if requested, and the part that another chat-service
 // has delivered.
 func (a *answerRun) begin(started *llmv1.Started) bool {
 	started.Model = cmp.Or(a.model.adapter(a.req.GetModel()), started.GetModel())
@@ -156,7 +158,7 @@ func (a *answerRun) begin(started *llmv1.Started) bool {
 // that another chat-service has delivered follows the prompt, which it has delivered, too.
 func (a *answerRun) awaitsScores() bool { return a.scored && len(a.answered) == 0 }
 
-// sendPrompt yields the prompt, if the answer begins with it, with the log-probabilities of its tokens if
+// sendPrompt passes on the prompt, if the answer begins with it, with the log-probabilities of its tokens if
 // they are known.
 func (a *answerRun) sendPrompt(known *workerv1.PromptLogprobs) bool {
 	a.echoed = true
@@ -174,37 +176,46 @@ func (a *answerRun) sendPrompt(known *workerv1.PromptLogprobs) bool {
 	return true
 }
 
-// send yields a delta and an end, either of which may be nil. It returns false after an end, or if
+// send passes on a delta and an end, either of which may be nil. It returns false after an end, or if
 // the reader has left.
 func (a *answerRun) send(delta, end *chatv1.GenerateResponse) bool {
 	if delta != nil {
 		if end != nil {
 			delta.GetDelta().Last = true
 		}
-		more := a.yield(delta, nil)
+		more := a.Pass(a.on, delta)
 		a.post.Sent()
 		if !more {
 			return false
 		}
 	}
 	if end != nil {
-		a.yield(end, nil)
+		a.Pass(a.on, end)
 	}
 	return end == nil
 }
 
-// ended returns Started and End for a choice that another chat-service has completed.
-func (p *tokenPrompt) ended(id string, end *chatv1.ChoiceEnd) iter.Seq2[*chatv1.GenerateResponse, error] {
-	return func(yield func(*chatv1.GenerateResponse, error) bool) {
-		if !yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &llmv1.Started{
-			StreamId: id, Model: cmp.Or(p.model.adapter(p.req.GetModel()), p.model.Name), PromptTokens: end.GetUsage().GetPromptTokens(),
-		}}}, nil) {
-			return
+// ended passes on Started and End for a choice that another chat-service has completed.
+func (p *tokenPrompt) ended(ctx context.Context, id string, end *chatv1.ChoiceEnd, to stream.Reader[*chatv1.GenerateResponse]) {
+	pass(ctx, to, &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &llmv1.Started{
+		StreamId: id, Model: cmp.Or(p.model.adapter(p.req.GetModel()), p.model.Name), PromptTokens: end.GetUsage().GetPromptTokens(),
+	}}}, &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &llmv1.End{
+		Reason: streamv1.Reason_REASON_COMPLETED, Finish: end.GetFinish(), MatchedStop: end.GetMatchedStop(), MatchedToken: end.MatchedToken, Usage: end.GetUsage(),
+	}}})
+}
+
+// pass passes items to a reader, and ends the stream.
+func pass[Item any](ctx context.Context, to stream.Reader[Item], items ...Item) {
+	var e stream.Entry[Item]
+	e.Init(ctx, to)
+	e.Run(func() error {
+		for _, item := range items {
+			if !e.Item(nil, item) {
+				return stream.Cause(ctx)
+			}
 		}
-		yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &llmv1.End{
-			Reason: streamv1.Reason_REASON_COMPLETED, Finish: end.GetFinish(), MatchedStop: end.GetMatchedStop(), MatchedToken: end.MatchedToken, Usage: end.GetUsage(),
-		}}}, nil)
-	}
+		return nil
+	})
 }
 
 // request returns the worker's request for one choice. Its prompt includes the tokens answered
@@ -259,18 +270,13 @@ func (p *tokenPrompt) postprocess() postprocess.Options {
 // complete replaces the worker when the answer so far fills the available room and only its End is
 // missing. prompt and answered are numbers of tokens.
 func complete(prompt, answered int) TokenEngine {
-	return func(_ context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
-		return func(yield func(*workerv1.GenerateResponse, error) bool) {
-			if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &llmv1.Started{
-				StreamId: req.GetStreamId(), Model: req.GetModel(), PromptTokens: uint32(prompt),
-			}}}, nil) {
-				return
-			}
-			yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &llmv1.End{
-				Reason: streamv1.Reason_REASON_COMPLETED, Finish: llmv1.Finish_FINISH_LENGTH,
-				Usage: &llmv1.Usage{PromptTokens: uint32(prompt), CompletionTokens: uint32(answered)},
-			}}}, nil)
-		}
+	return func(ctx context.Context, req *workerv1.TokenRequest, to stream.Reader[*workerv1.GenerateResponse]) {
+		pass(ctx, to, &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &llmv1.Started{
+			StreamId: req.GetStreamId(), Model: req.GetModel(), PromptTokens: uint32(prompt),
+		}}}, &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &llmv1.End{
+			Reason: streamv1.Reason_REASON_COMPLETED, Finish: llmv1.Finish_FINISH_LENGTH,
+			Usage: &llmv1.Usage{PromptTokens: uint32(prompt), CompletionTokens: uint32(answered)},
+		}}})
 	}
 }
 

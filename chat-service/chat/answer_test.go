@@ -48,7 +48,7 @@ func modelWith(t testing.TB, template string, special bool, tokens ...string) *c
 }
 
 // readWhole ranges over a stream and joins its deltas.
-func readWhole(t testing.TB, e chat.Engine, req *chatv1.ChatRequest) (*answer.Answer, *llmv1.End, error) {
+func readWhole(t testing.TB, e engine, req *chatv1.ChatRequest) (*answer.Answer, *llmv1.End, error) {
 	t.Helper()
 	ctx, ctl := stream.WithControl(t.Context(), time.Second)
 	defer ctl.Release()
@@ -91,7 +91,7 @@ func TestCallsAreSeparatedFromTextForAnyTokenBoundaries(t *testing.T) {
 	for range 100 {
 		p := &parrot{ids: m.Tokenizer.Encode(twoCalls, false), step: func() int { return 1 + r.IntN(5) }}
 		p.finish = llmv1.Finish_FINISH_STOP
-		a, end, err := readWhole(t, chat.New(m, p.generate), tooled("x"))
+		a, end, err := readWhole(t, pipeline(m, p.generate), tooled("x"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +109,7 @@ func TestWithoutToolsCallsAreText(t *testing.T) {
 	none.ToolChoice = &chatv1.ToolChoice{Mode: chatv1.ToolMode_TOOL_MODE_NONE}
 	for name, req := range map[string]*chatv1.ChatRequest{"no tools": user("x"), "none is to be called": none} {
 		p := &parrot{ids: m.Tokenizer.Encode(twoCalls, false)}
-		a, end, err := readWhole(t, chat.New(m, p.generate), req)
+		a, end, err := readWhole(t, pipeline(m, p.generate), req)
 		if err != nil || a.Text() != twoCalls || len(a.Calls()) != 0 || end.GetFinish() != llmv1.Finish_FINISH_LENGTH {
 			t.Errorf("%s: %q %v %v", name, a.Text(), end, err)
 		}
@@ -132,7 +132,7 @@ func TestFirstCallEndsAnAnswerWithoutParallelCalls(t *testing.T) {
 			p := &parrot{ids: m.Tokenizer.Encode(call+behind, false), forever: true, step: func() int { return step }}
 			req := tooled("x")
 			req.ParallelToolCalls = proto.Bool(false)
-			a, end, err := readWhole(t, chat.New(m, p.generate), req)
+			a, end, err := readWhole(t, pipeline(m, p.generate), req)
 			if err != nil || a.Text() != "Let me see." || len(a.Calls()) != 1 || a.Calls()[0].GetArguments() != `{"city": "Oslo 👩‍👩‍👧"}` ||
 				end.GetFinish() != llmv1.Finish_FINISH_TOOL_CALLS {
 				t.Errorf("%s: %q %v %v %v", name, a.Text(), a.Calls(), end, err)
@@ -151,7 +151,7 @@ func TestFirstCallEndsAnAnswerWithoutParallelCalls(t *testing.T) {
 func TestIncompleteCallIsDeliveredWhenTheStreamFails(t *testing.T) {
 	m := model(t)
 	p := &parrot{ids: m.Tokenizer.Encode("Hm. <tool_call>\n{\"name\": \"get_we", false), fail: streamerr.New(streamerr.PeerLost, "gone")}
-	a, _, err := readWhole(t, chat.New(m, p.generate), tooled("x"))
+	a, _, err := readWhole(t, pipeline(m, p.generate), tooled("x"))
 	if err == nil || a.Text() != "Hm. <tool_call>\n{\"name\": \"get_we" {
 		t.Errorf("%q %v", a.Text(), err)
 	}
@@ -177,7 +177,7 @@ func TestReasoningIsSeparatedAndCounted(t *testing.T) {
 		"switched off":  {quiet, "", says, 0},
 	} {
 		p := &parrot{ids: ids, step: func() int { return 3 }}
-		a, end, err := readWhole(t, chat.New(m, p.generate), c.req)
+		a, end, err := readWhole(t, pipeline(m, p.generate), c.req)
 		if err != nil || a.Reasoning() != c.thought || a.Text() != c.text {
 			t.Errorf("%s: %q, %q, %v", name, a.Reasoning(), a.Text(), err)
 		}
@@ -192,12 +192,12 @@ func TestSpecialTokensReachOnlyTheParser(t *testing.T) {
 	m := modelWith(t, template, true, "<|python_tag|>")
 	ids := m.Tokenizer.Encode("Hm.<|python_tag|>{\"name\": \"get_time\", \"parameters\": {\"a\": 1}}", false)
 	p := &parrot{ids: ids}
-	a, _, err := readWhole(t, chat.New(m, p.generate), tooled("x"))
+	a, _, err := readWhole(t, pipeline(m, p.generate), tooled("x"))
 	if err != nil || a.Text() != "Hm." || len(a.Calls()) != 1 || a.Calls()[0].GetArguments() != `{"a": 1}` {
 		t.Errorf("%q %v %v", a.Text(), a.Calls(), err)
 	}
 	p = &parrot{ids: m.Tokenizer.Encode("<|python_tag|>print(1)", false)}
-	if a, _, err := readWhole(t, chat.New(m, p.generate), tooled("x")); err != nil || a.Text() != "print(1)" {
+	if a, _, err := readWhole(t, pipeline(m, p.generate), tooled("x")); err != nil || a.Text() != "print(1)" {
 		t.Errorf("%q %v", a.Text(), err)
 	}
 }
@@ -223,7 +223,7 @@ func TestRequiredCallsBecomeAGuide(t *testing.T) {
 		c.change(req)
 		before := proto.CloneOf(req)
 		p := &parrot{ids: []uint32{1}}
-		if _, _, err := readWhole(t, chat.New(m, p.generate), req); err != nil {
+		if _, _, err := readWhole(t, pipeline(m, p.generate), req); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
@@ -248,7 +248,7 @@ func TestGuidedAnswerBeginsAfterTheReasoning(t *testing.T) {
 	req := user("x")
 	req.Sampling = &llmv1.Sampling{Guide: &llmv1.Guide{Forms: []*llmv1.GuideForm{{Schema: "{}"}}}}
 	p := &parrot{ids: []uint32{1}}
-	if _, _, err := readWhole(t, chat.New(m, p.generate), req); err != nil {
+	if _, _, err := readWhole(t, pipeline(m, p.generate), req); err != nil {
 		t.Fatal(err)
 	}
 	if got := p.asked.Load().GetSampling().GetGuide(); got.GetFreeUntil() != "</think>" || got.GetForms()[0].GetBefore() != "\n\n" {
@@ -267,7 +267,7 @@ func TestModelMayReasonBeforeAGuidedAnswer(t *testing.T) {
 		req := user("x")
 		req.Sampling = &llmv1.Sampling{Guide: &llmv1.Guide{Forms: []*llmv1.GuideForm{{Schema: "{}"}}}}
 		p := &parrot{ids: []uint32{1}}
-		if _, _, err := readWhole(t, chat.New(m, p.generate), req); err != nil {
+		if _, _, err := readWhole(t, pipeline(m, p.generate), req); err != nil {
 			t.Fatal(err)
 		}
 		if got := p.asked.Load().GetSampling().GetGuide(); !proto.Equal(got, want) {
@@ -294,7 +294,7 @@ func TestGuideOfChannels(t *testing.T) {
 		"a call":           {forced, []string{call}},
 	} {
 		p := &parrot{ids: []uint32{1}}
-		if _, _, err := readWhole(t, chat.New(m, p.generate), c.req); err != nil {
+		if _, _, err := readWhole(t, pipeline(m, p.generate), c.req); err != nil {
 			t.Fatal(name, err)
 		}
 		got := p.asked.Load().GetSampling().GetGuide()
@@ -313,7 +313,7 @@ func TestGuideOfChannels(t *testing.T) {
 			says = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant" + says
 		}
 		p := &parrot{ids: m.Tokenizer.Encode(says, false)}
-		a, _, err := readWhole(t, chat.New(m, p.generate), forced)
+		a, _, err := readWhole(t, pipeline(m, p.generate), forced)
 		if err != nil || len(a.Calls()) != 1 || a.Calls()[0].GetArguments() != `{"a":1}` || a.Text() != "" || a.Reasoning() != thought {
 			t.Errorf("the forced call is not read: %q %v %v", a.Text(), a.Calls(), err)
 		}
@@ -338,7 +338,7 @@ func TestUnreadCallsAreInTheStory(t *testing.T) {
 		p := &parrot{ids: m.Tokenizer.Encode(c.says, false)}
 		p.finish = llmv1.Finish_FINISH_STOP
 		ctx, ctl := stream.WithControl(ledger.With(t.Context(), r), time.Minute)
-		for _, err := range chat.New(m, p.generate)(ctx, c.req) {
+		for _, err := range pipeline(m, p.generate)(ctx, c.req) {
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -402,7 +402,7 @@ func TestUnsupportedToolsAreRefusedByName(t *testing.T) {
 		"no tools":           {m, noTools, "tool_choice", "no tools"},
 	} {
 		p := &parrot{ids: []uint32{1}}
-		_, _, err := readWhole(t, chat.New(c.model, p.generate), c.req)
+		_, _, err := readWhole(t, pipeline(c.model, p.generate), c.req)
 		if e := streamerr.As(err); err == nil || e.Reason != streamerr.Invalid || e.Param != c.param || !strings.Contains(e.Message, c.says) {
 			t.Errorf("%s: %v", name, err)
 		}

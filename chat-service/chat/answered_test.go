@@ -33,7 +33,7 @@ type transcript struct {
 	err    error
 }
 
-func listen(t *testing.T, e chat.Engine, req *chatv1.ChatRequest) *transcript {
+func listen(t *testing.T, e engine, req *chatv1.ChatRequest) *transcript {
 	t.Helper()
 	ctx, ctl := stream.WithControl(t.Context(), time.Second)
 	defer ctl.Release()
@@ -81,7 +81,7 @@ func (h *transcript) begins(whole *transcript) bool {
 }
 
 // continuation returns a worker that continues the answer of p.
-func continuation(p *parrot) chat.TokenEngine {
+func continuation(p *parrot) tokenEngine {
 	return func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		n := int(req.GetGenerated())
 		if !slices.Equal(req.GetPrompt()[len(req.GetPrompt())-n:], p.ids[:n]) {
@@ -130,7 +130,7 @@ func TestMovedAnswerIsTheSame(t *testing.T) {
 
 func checkContinues(t *testing.T, m *chat.Model, says string, req *chatv1.ChatRequest, likely bool, r *rand.Rand) {
 	t.Helper()
-	tells := func(e chat.TokenEngine) chat.TokenEngine {
+	tells := func(e tokenEngine) tokenEngine {
 		if likely {
 			return engineWithLogprobs(e)
 		}
@@ -148,7 +148,7 @@ func checkContinues(t *testing.T, m *chat.Model, says string, req *chatv1.ChatRe
 			}
 		})
 	}
-	whole := listen(t, chat.New(m, tells(p.generate)), asks(nil))
+	whole := listen(t, pipeline(m, tells(p.generate)), asks(nil))
 	if whole.err != nil || whole.end == nil || whole.rest != "" {
 		t.Fatal(whole.err, whole.end, whole.rest)
 	}
@@ -158,7 +158,7 @@ func checkContinues(t *testing.T, m *chat.Model, says string, req *chatv1.ChatRe
 			p.step = func() int { return 1 + r.IntN(4) }
 		}
 		cut := &parrot{ids: p.ids[:at], step: p.step, fail: streamerr.New(streamerr.Draining, "it has to go")}
-		begun := listen(t, chat.New(m, tells(cut.generate)), asks(nil))
+		begun := listen(t, pipeline(m, tells(cut.generate)), asks(nil))
 		if begun.err == nil { // it had what it needed
 			continue
 		}
@@ -168,7 +168,7 @@ func checkContinues(t *testing.T, m *chat.Model, says string, req *chatv1.ChatRe
 		if !begun.begins(whole) {
 			t.Fatalf("after %d: %s is not the beginning of %s", at, begun.said(), whole.said())
 		}
-		on := listen(t, chat.New(m, tells(continuation(p))), asks(begun.ids))
+		on := listen(t, pipeline(m, tells(continuation(p))), asks(begun.ids))
 		counts := proto.Equal(on.end, whole.end) && begun.tokens+on.tokens == whole.tokens
 		if all := slices.Concat(begun.likely, on.likely); !slices.Equal(all[:min(len(all), len(whole.likely))], whole.likely) || len(all) != len(whole.likely) && p.step == nil || likely == (len(all) == 0) {
 			t.Fatalf("after %d: log-probabilities\n %v, then\n %v; want\n %v", at, begun.likely, on.likely, whole.likely)
@@ -198,7 +198,7 @@ func TestCompleteAnswerOnlyGetsItsEnd(t *testing.T) {
 		r.Sampling = &llmv1.Sampling{MaxTokens: proto.Uint32(uint32(len(ids)))}
 	})
 	nobody := &parrot{}
-	h := listen(t, chat.New(m, nobody.generate), req)
+	h := listen(t, pipeline(m, nobody.generate), req)
 	if h.err != nil || h.Text() != "one two three" || h.tokens != 0 || h.end.GetFinish() != llmv1.Finish_FINISH_LENGTH ||
 		int(h.end.GetUsage().GetCompletionTokens()) != len(ids) || h.end.GetUsage().GetPromptTokens() == 0 || nobody.asked.Load() != nil {
 		t.Errorf("%v %q %v", h.err, h.Text(), h.end)
@@ -213,7 +213,7 @@ func TestLongAnswerIsReplayedInPieces(t *testing.T) {
 	})
 	p := &parrot{ids: ids, finish: llmv1.Finish_FINISH_STOP}
 	deltas, told := 0, []uint32(nil)
-	for out, err := range chat.New(m, continuation(p))(t.Context(), req) {
+	for out, err := range pipeline(m, continuation(p))(t.Context(), req) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -249,7 +249,7 @@ func TestInvalidAnsweredFieldsAreRefusedByName(t *testing.T) {
 	} {
 		p := &parrot{}
 		req := with(user("x"), func(r *chatv1.ChatRequest) { r.TellIds, r.Answered = true, &chatv1.TokenIDs{Ids: []uint32{1}} })
-		h := listen(t, chat.New(m, p.generate), with(req, c.change))
+		h := listen(t, pipeline(m, p.generate), with(req, c.change))
 		if e := streamerr.As(h.err); h.err == nil || e.Reason != streamerr.Invalid || e.Param != c.param {
 			t.Errorf("%s: %v", c.param, h.err)
 		}
@@ -269,7 +269,7 @@ func TestChoicesContinueOnAnotherChatService(t *testing.T) {
 	var tokens [3]uint32
 	var ends [3]*chatv1.ChoiceEnd
 	var usage *llmv1.Usage
-	for out, err := range chat.New(m, continuation(p))(t.Context(), req) {
+	for out, err := range pipeline(m, continuation(p))(t.Context(), req) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -305,7 +305,7 @@ func TestStartedTellsThePromptsOnRequest(t *testing.T) {
 		for _, tell := range []bool{false, true} {
 			req.TellPrompts = tell
 			var got []*llmv1.PromptTokens
-			for out, err := range chat.New(m, p.generate)(t.Context(), req) {
+			for out, err := range pipeline(m, p.generate)(t.Context(), req) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -351,7 +351,7 @@ func TestAnswerWithoutAStartIsAnError(t *testing.T) {
 				}
 			}
 		}
-		for out, err := range chat.New(m, worker)(t.Context(), &chatv1.ChatRequest{Model: m.Name, Messages: []*chatv1.Message{{Role: "user", Content: "hello"}}}) {
+		for out, err := range pipeline(m, worker)(t.Context(), &chatv1.ChatRequest{Model: m.Name, Messages: []*chatv1.Message{{Role: "user", Content: "hello"}}}) {
 			if out.GetStarted() != nil {
 				starts++
 			}

@@ -30,6 +30,17 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
+// The engines of the tests are loops.
+type (
+	engine      = stream.Sequence[*chatv1.ChatRequest, *chatv1.GenerateResponse]
+	tokenEngine = stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse]
+)
+
+// pipeline returns the pipeline for m over worker.
+func pipeline(m *chat.Model, worker tokenEngine) engine {
+	return chat.New(m, stream.Push(worker)).Range
+}
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func model(t testing.TB) *chat.Model {
@@ -108,7 +119,7 @@ func user(content string) *chatv1.ChatRequest {
 }
 
 // read ranges over a stream and joins its text.
-func read(t testing.TB, e chat.Engine, req *chatv1.ChatRequest) (text string, tokens uint32, end *llmv1.End, err error) {
+func read(t testing.TB, e engine, req *chatv1.ChatRequest) (text string, tokens uint32, end *llmv1.End, err error) {
 	t.Helper()
 	ctx, ctl := stream.WithControl(t.Context(), time.Second)
 	defer ctl.Release()
@@ -149,7 +160,7 @@ func TestPipelineKeepsTheContract(t *testing.T) {
 				}
 			}
 			return streamtest.Subject[*chatv1.ChatRequest, *chatv1.GenerateResponse]{
-				Sequence: chat.New(m, worker), Short: ask("hi", false), Long: ask("hi", true), Bad: ask("\xff", false),
+				Sequence: pipeline(m, worker), Short: ask("hi", false), Long: ask("hi", true), Bad: ask("\xff", false),
 				Live: func() int { return int(p.live.Load() + long.live.Load()) },
 			}
 		})
@@ -161,7 +172,7 @@ func TestRequestBecomesThePromptOfTheModel(t *testing.T) {
 	p := &parrot{ids: []uint32{1}}
 	req := user("hello")
 	req.StreamId, req.Session, req.Sampling = "id", "s", &llmv1.Sampling{TopK: proto.Uint32(5)}
-	if _, _, _, err := read(t, chat.New(m, p.generate), req); err != nil {
+	if _, _, _, err := read(t, pipeline(m, p.generate), req); err != nil {
 		t.Fatal(err)
 	}
 	asked := p.asked.Load()
@@ -190,7 +201,7 @@ func TestChoicesShareOnePromptAndHaveTheirOwnSeeds(t *testing.T) {
 	}
 	req := user("hello")
 	req.StreamId, req.N, req.Sampling = "s", 3, &llmv1.Sampling{Seed: new(uint64(40))}
-	if _, _, _, err := read(t, chat.New(m, worker), req); err != nil || rendered != 1 || len(asked) != 3 {
+	if _, _, _, err := read(t, pipeline(m, worker), req); err != nil || rendered != 1 || len(asked) != 3 {
 		t.Fatal(err, rendered, asked)
 	}
 	for i := range uint64(3) {
@@ -208,7 +219,7 @@ func TestTextIsTheSameForAnyTokenBoundaries(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
 		p := &parrot{ids: ids, step: func() int { return 1 + rng.IntN(5) }}
-		text, tokens, end, err := read(t, chat.New(m, p.generate), user("x"))
+		text, tokens, end, err := read(t, pipeline(m, p.generate), user("x"))
 		if err != nil || text != want || tokens != uint32(len(ids)) || end.GetFinish() != llmv1.Finish_FINISH_LENGTH {
 			t.Fatalf("%q, %d of %d tokens, %v, %v", text, tokens, len(ids), end, err)
 		}
@@ -220,7 +231,7 @@ func TestStopStringEndsTheAnswerAndTheWorker(t *testing.T) {
 	p := &parrot{ids: m.Tokenizer.Encode("The quick brown fox jumps over the lazy dog. ", false), forever: true}
 	req := user("x")
 	req.Stop = []string{"fox ju", "dog"}
-	text, tokens, end, err := read(t, chat.New(m, p.generate), req)
+	text, tokens, end, err := read(t, pipeline(m, p.generate), req)
 	if err != nil || text != "The quick brown " || end.GetMatchedStop() != "fox ju" || end.GetFinish() != llmv1.Finish_FINISH_STOP {
 		t.Fatalf("%q, %v, %v", text, end, err)
 	}
@@ -240,7 +251,7 @@ func TestMinTokensDelaysStopStrings(t *testing.T) {
 	p := &parrot{ids: m.Tokenizer.Encode("a b c d a b c d a b c d", false)}
 	req := user("x")
 	req.Stop, req.Sampling = []string{"b"}, &llmv1.Sampling{MinTokens: proto.Uint32(3)}
-	if text, _, _, err := read(t, chat.New(m, p.generate), req); err != nil || text != "a b c d a " {
+	if text, _, _, err := read(t, pipeline(m, p.generate), req); err != nil || text != "a b c d a " {
 		t.Errorf("%q, %v", text, err)
 	}
 }
@@ -250,7 +261,7 @@ func TestHeldBackTextIsDeliveredWhenTheStreamFails(t *testing.T) {
 	p := &parrot{ids: m.Tokenizer.Encode("almost a sto", false), fail: streamerr.New(streamerr.PeerLost, "gone")}
 	req := user("x")
 	req.Stop = []string{"stop"}
-	text, _, _, err := read(t, chat.New(m, p.generate), req)
+	text, _, _, err := read(t, pipeline(m, p.generate), req)
 	if text != "almost a sto" || !errors.Is(err, streamerr.PeerLost) {
 		t.Errorf("%q, %v", text, err)
 	}
@@ -273,7 +284,7 @@ func TestBadRequestsAreRefusedByName(t *testing.T) {
 		"stop of 2,000 bytes": {&chatv1.ChatRequest{Messages: user("x").GetMessages(), Stop: []string{strings.Repeat("x", 2000)}}, "stop[0]", ""},
 	} {
 		p := &parrot{ids: []uint32{1}}
-		_, _, _, err := read(t, chat.New(m, p.generate), c.req)
+		_, _, _, err := read(t, pipeline(m, p.generate), c.req)
 		e := streamerr.As(err)
 		if err == nil || e.Reason != streamerr.Invalid || e.Param != c.param || !strings.Contains(e.Message, c.message) {
 			t.Errorf("%s: %v (param %q)", name, err, e.Param)
@@ -291,7 +302,7 @@ func TestLimitAboveTheRoomIsCapped(t *testing.T) {
 		p := &parrot{ids: []uint32{1}}
 		req := user("x")
 		req.Sampling = &llmv1.Sampling{MaxTokens: &asked, MinTokens: &asked}
-		_, _, _, err := read(t, chat.New(m, p.generate), req)
+		_, _, _, err := read(t, pipeline(m, p.generate), req)
 		sent := p.asked.Load()
 		room := uint32(m.ContextLength - len(sent.GetPrompt()))
 		if err != nil || sent.GetSampling().GetMaxTokens() != room || sent.GetSampling().GetMinTokens() != room || req.GetSampling().GetMaxTokens() != asked {
@@ -325,7 +336,7 @@ func BenchmarkPipeline(b *testing.B) {
 			req := user("x")
 			req.Stop = stops
 			b.ReportAllocs()
-			for _, err := range chat.New(m, endless)(b.Context(), req) {
+			for _, err := range pipeline(m, endless)(b.Context(), req) {
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -23,7 +23,7 @@ func (c *Composition) GetClaim() *llmv1.Claim { return c.First.GetClaim() }
 
 // Compose gives the answer that next gives to the composed request. The request is complete when
 // the caller says so, or half-closes.
-func Compose(next Engine) stream.Sequence[*Composition, *chatv1.GenerateResponse] {
+func Compose(next stream.Sequence[*chatv1.ChatRequest, *chatv1.GenerateResponse]) stream.Sequence[*Composition, *chatv1.GenerateResponse] {
 	return func(ctx context.Context, c *Composition) iter.Seq2[*chatv1.GenerateResponse, error] {
 		return func(yield func(*chatv1.GenerateResponse, error) bool) {
 			req, err := compose(ctx, c)

@@ -26,7 +26,7 @@ func (c *Conversation) GetClaim() *llmv1.Claim { return c.First.GetClaim() }
 
 // Converse answers each turn as next answers the conversation so far. Package conversation decides
 // what follows each message.
-func Converse(next Engine) stream.Sequence[*Conversation, *chatv1.ConverseResponse] {
+func Converse(next stream.Sequence[*chatv1.ChatRequest, *chatv1.GenerateResponse]) stream.Sequence[*Conversation, *chatv1.ConverseResponse] {
 	return func(ctx context.Context, c *Conversation) iter.Seq2[*chatv1.ConverseResponse, error] {
 		return func(yield func(*chatv1.ConverseResponse, error) bool) {
 			t := turns{ctx: ctx, next: next, later: c.Later, yield: yield, machine: conversation.New(c.First)}
@@ -44,7 +44,7 @@ func Converse(next Engine) stream.Sequence[*Conversation, *chatv1.ConverseRespon
 // turns executes the actions of a conversation's machine.
 type turns struct {
 	ctx     context.Context //nolint:containedctx // of the stream, which the turns are
-	next    Engine
+	next    stream.Sequence[*chatv1.ChatRequest, *chatv1.GenerateResponse]
 	later   *stream.Inbox[*chatv1.ConverseRequest]
 	yield   func(*chatv1.ConverseResponse, error) bool
 	machine *conversation.Machine

@@ -68,7 +68,7 @@ func TestTurnIsAnsweredLikeOneRequestWithTheWholeConversation(t *testing.T) {
 	p := &parrot{ids: m.Tokenizer.Encode("So it is.", false)}
 	first := user("Is it?")
 	first.StreamId = "talk"
-	answers, turns, end, err := readTurns(t, chat.Converse(chat.New(m, p.generate)), conversation(first, true, turn("And now?"), turn("Still?", "Really?")))
+	answers, turns, end, err := readTurns(t, chat.Converse(pipeline(m, p.generate)), conversation(first, true, turn("And now?"), turn("Still?", "Really?")))
 	if err != nil || len(answers) != 3 || answers[0] != "So it is." || answers[2] != "So it is." {
 		t.Fatal(answers, err)
 	}
@@ -104,7 +104,7 @@ func TestMovedConversationReplaysOnlyItsFirstAnswer(t *testing.T) {
 	first := with(user("Is it?"), func(r *chatv1.ChatRequest) {
 		r.TellIds, r.Answered = true, &chatv1.TokenIDs{Ids: m.Tokenizer.Encode("It goes on", false)}
 	})
-	answers, _, _, err := readTurns(t, chat.Converse(chat.New(m, p.generate)), conversation(first, true, turn("And now?")))
+	answers, _, _, err := readTurns(t, chat.Converse(pipeline(m, p.generate)), conversation(first, true, turn("And now?")))
 	if err != nil || len(answers) != 2 || answers[0] != "It goes on and on." || answers[1] != " and on." {
 		t.Errorf("%q, %v", answers, err)
 	}
@@ -116,7 +116,7 @@ func TestMovedConversationReplaysOnlyItsFirstAnswer(t *testing.T) {
 func TestConversationCountsReasoning(t *testing.T) {
 	m := modelWith(t, thinking, false, "<think>", "</think>")
 	p := &parrot{ids: m.Tokenizer.Encode("hm</think>yes", false)}
-	_, turns, end, err := readTurns(t, chat.Converse(chat.New(m, p.generate)), conversation(user("Is it?"), true, turn("And now?")))
+	_, turns, end, err := readTurns(t, chat.Converse(pipeline(m, p.generate)), conversation(user("Is it?"), true, turn("And now?")))
 	if err != nil || len(turns) != 2 || turns[0].GetUsage().GetReasoningTokens() == 0 {
 		t.Fatal(turns, err)
 	}
@@ -129,7 +129,7 @@ func TestConversationIsBoundedLikeOneRequest(t *testing.T) {
 	m := modelWith(t, "{{ messages[-1].content }}", false)
 	p := &parrot{ids: m.Tokenizer.Encode("So.", false)}
 	long := strings.Repeat("word ", chat.MaxComposed/10) // half the limit
-	answers, _, _, err := readTurns(t, chat.Converse(chat.New(m, p.generate)), conversation(user("a"), true, turn(long, "b"), turn(long, "c"), turn("d")))
+	answers, _, _, err := readTurns(t, chat.Converse(pipeline(m, p.generate)), conversation(user("a"), true, turn(long, "b"), turn(long, "c"), turn("d")))
 	if e := streamerr.As(err); err == nil || e.Reason != streamerr.Invalid || e.Param != "turn.messages" || len(answers) != 2 {
 		t.Errorf("%d answers, %v", len(answers), err)
 	}
@@ -149,13 +149,13 @@ func TestInvalidTurnEndsTheConversation(t *testing.T) {
 		"nothing that is known": {&chatv1.ConverseRequest{}, streamerr.Invalid, ""},
 	} {
 		p := &parrot{ids: m.Tokenizer.Encode("Yes.", false)}
-		answers, _, _, err := readTurns(t, chat.Converse(chat.New(m, p.generate)), conversation(user("x"), false, c.later, turn("never answered")))
+		answers, _, _, err := readTurns(t, chat.Converse(pipeline(m, p.generate)), conversation(user("x"), false, c.later, turn("never answered")))
 		if e := streamerr.As(err); err == nil || e.Reason != c.reason || e.Param != c.param || len(answers) != 1 {
 			t.Errorf("%s: %v (param %q) after %q", name, err, e.Param, answers)
 		}
 	}
 	p := &parrot{ids: m.Tokenizer.Encode("Yes.", false), fail: streamerr.New(streamerr.PeerLost, "gone")}
-	if _, _, _, err := readTurns(t, chat.Converse(chat.New(m, p.generate)), conversation(user("x"), true)); !errors.Is(err, streamerr.PeerLost) {
+	if _, _, _, err := readTurns(t, chat.Converse(pipeline(m, p.generate)), conversation(user("x"), true)); !errors.Is(err, streamerr.PeerLost) {
 		t.Error(err)
 	}
 }
@@ -172,7 +172,7 @@ func TestConversationKeepsTheContract(t *testing.T) {
 			return p.generate(ctx, req)
 		}
 		return streamtest.Subject[*chat.Conversation, *chatv1.ConverseResponse]{
-			Sequence: chat.Converse(chat.New(m, worker)),
+			Sequence: chat.Converse(pipeline(m, worker)),
 			Short:    func() *chat.Conversation { return conversation(user("hi"), true, turn("and")) },
 			Long:     func() *chat.Conversation { return conversation(user("hi"), true, turn("on and on")) },
 			Bad:      func() *chat.Conversation { return conversation(user("\xff"), true) },
@@ -204,7 +204,7 @@ func TestComposedRequestIsOneRequest(t *testing.T) {
 	for _, c := range []*chat.Composition{closed, said} {
 		p := &parrot{ids: m.Tokenizer.Encode("Yes.", false)}
 		var text string
-		for out, err := range chat.Compose(chat.New(m, p.generate))(t.Context(), c) {
+		for out, err := range chat.Compose(pipeline(m, p.generate))(t.Context(), c) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -227,7 +227,7 @@ func TestComposedRequestsAreBounded(t *testing.T) {
 	} {
 		p := &parrot{ids: []uint32{1}}
 		var last error
-		for _, err := range chat.Compose(chat.New(m, p.generate))(t.Context(), c) {
+		for _, err := range chat.Compose(pipeline(m, p.generate))(t.Context(), c) {
 			last = err
 		}
 		if !errors.Is(last, streamerr.Invalid) || !strings.Contains(last.Error(), name) || p.asked.Load() != nil {

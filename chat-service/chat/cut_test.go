@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/whence-dev/whence/chat-service/chat"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
@@ -51,7 +50,7 @@ func TestRandomAnswersAreCutAtTheirStop(t *testing.T) {
 		}
 		want, matched := cut(whole, req.GetStop())
 		p := &parrot{ids: ids, step: func() int { return 1 + r.IntN(4) }}
-		text, tokens, end, err := read(t, chat.New(m, p.generate), req)
+		text, tokens, end, err := read(t, pipeline(m, p.generate), req)
 		if err != nil || text != want || end.GetMatchedStop() != matched || tokens > uint32(len(ids)) {
 			t.Fatalf("%v with stops %q\n got %q, %q, %v\nwant %q, %q", ids, req.GetStop(), text, end.GetMatchedStop(), err, want, matched)
 		}

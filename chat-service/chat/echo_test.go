@@ -9,14 +9,13 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/whence-dev/whence/chat-service/chat"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
 // scored returns p with log-probabilities for the tokens of prompts and answers.
-func scored(p *parrot) chat.TokenEngine {
+func scored(p *parrot) tokenEngine {
 	next := withLogprobs(p)
 	return func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {
@@ -55,7 +54,7 @@ func TestEchoHasLogprobs(t *testing.T) {
 	} {
 		p := &parrot{ids: m.Tokenizer.Encode(c.said, false)}
 		req := &chatv1.ChatRequest{Model: "m", Prompts: []*chatv1.Prompt{c.prompt}, Echo: true, Sampling: &llmv1.Sampling{Logprobs: new(uint32(1)), MaxTokens: proto.Uint32(c.most)}}
-		text, tokens, end := readLikely(t, chat.New(m, scored(p)), req)
+		text, tokens, end := readLikely(t, pipeline(m, scored(p)), req)
 		answered := len(p.ids)
 		if c.most == 0 {
 			answered = 0
@@ -84,7 +83,7 @@ func TestEchoHasLogprobs(t *testing.T) {
 func TestEchoWithoutAnAnswerNeedsNoWorker(t *testing.T) {
 	m, p := model(t), &parrot{ids: []uint32{7}}
 	req := &chatv1.ChatRequest{Model: "m", Prompts: []*chatv1.Prompt{{Content: &chatv1.Prompt_Text{Text: "Once"}}}, Echo: true, Sampling: &llmv1.Sampling{MaxTokens: new(uint32(0))}}
-	if text, _, end, err := read(t, chat.New(m, p.generate), req); err != nil || text != "Once" || end.GetUsage().GetCompletionTokens() != 0 || p.asked.Load() != nil {
+	if text, _, end, err := read(t, pipeline(m, p.generate), req); err != nil || text != "Once" || end.GetUsage().GetCompletionTokens() != 0 || p.asked.Load() != nil {
 		t.Errorf("%q, %v, %v", text, end, err)
 	}
 }

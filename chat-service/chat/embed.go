@@ -3,7 +3,6 @@ package chat
 import (
 	"context"
 	"fmt"
-	"iter"
 
 	"google.golang.org/protobuf/proto"
 
@@ -19,7 +18,7 @@ import (
 )
 
 // An EmbedEngine computes vectors of texts.
-type EmbedEngine = stream.Sequence[*chatv1.EmbeddingsRequest, *chatv1.EmbeddingsResponse]
+type EmbedEngine = stream.Engine[*chatv1.EmbeddingsRequest, *chatv1.EmbeddingsResponse]
 
 const (
 	maxInputs = 2048
@@ -29,7 +28,7 @@ const (
 
 // Embed returns an engine that computes vectors of texts with m over worker. Texts are tokenised
 // with the special tokens that the model adds to every text; token ids are passed on unchanged.
-func Embed(m *Model, worker stream.Sequence[*workerv1.EmbedRequest, *workerv1.EmbedResponse]) EmbedEngine {
+func Embed(m *Model, worker stream.Engine[*workerv1.EmbedRequest, *workerv1.EmbedResponse]) EmbedEngine {
 	return unary(worker, m.embedRequest, func(asked *workerv1.EmbedRequest, out *workerv1.EmbedResponse) (*chatv1.EmbeddingsResponse, error) {
 		if err := checkVectors(out.GetEmbeddings(), max(len(asked.GetInputs()), len(asked.GetTexts()))); err != nil {
 			return nil, err
@@ -40,35 +39,36 @@ func Embed(m *Model, worker stream.Sequence[*workerv1.EmbedRequest, *workerv1.Em
 
 // unary returns an engine whose answers are one item of worker. prepare makes the worker's request, and
 // answer the item.
-func unary[Req, Asked, Out, Resp any](worker stream.Sequence[Asked, Out], prepare func(context.Context, Req) (Asked, int, error), answer func(Asked, Out) (Resp, error)) stream.Sequence[Req, Resp] {
-	return func(ctx context.Context, req Req) iter.Seq2[Resp, error] {
-		return func(yield func(Resp, error) bool) {
-			var none Resp
-			if cause := stream.Cause(ctx); cause != nil {
-				yield(none, cause)
-				return
-			}
-			asked, tokens, err := prepare(ctx, req)
-			if err != nil {
-				yield(none, err)
-				return
-			}
-			for out, err := range worker(ledger.WithPrompt(ctx, &ledger.Prompt{Tokens: tokens}), asked) {
-				if err != nil {
-					yield(none, err)
-					return
-				}
-				resp, err := answer(asked, out)
-				if err != nil {
-					yield(none, err)
-					return
-				}
-				if !yield(resp, nil) {
-					return
-				}
-			}
+func unary[Req, Asked, Out, Resp any](worker stream.Engine[Asked, Out], prepare func(context.Context, Req) (Asked, int, error), answer func(Asked, Out) (Resp, error)) stream.Engine[Req, Resp] {
+	return func(ctx context.Context, req Req, to stream.Reader[Resp]) {
+		if cause := stream.Cause(ctx); cause != nil {
+			to.End(cause)
+			return
 		}
+		asked, tokens, err := prepare(ctx, req)
+		if err != nil {
+			to.End(err)
+			return
+		}
+		converted := func(out Out) (Resp, error) { return answer(asked, out) }
+		worker(ledger.WithPrompt(ctx, &ledger.Prompt{Tokens: tokens}), asked, &converter[Out, Resp]{stream.RelayTo(to), converted})
 	}
+}
+
+// A converter is the Reader of a worker's answer that becomes another item.
+type converter[Out, Resp any] struct {
+	stream.Relay[Resp]
+
+	convert func(Out) (Resp, error)
+}
+
+// Item implements stream.Reader.
+func (c *converter[Out, Resp]) Item(on *stream.Loop, out Out) (more bool) {
+	resp, err := c.convert(out)
+	if err != nil {
+		return c.Finish(err)
+	}
+	return c.Pass(on, resp)
 }
 
 // checkVectors returns an error if a worker has sent other vectors than one of finite numbers for

@@ -28,7 +28,7 @@ func TestTextsAreTokenisedForEmbedding(t *testing.T) {
 		return &chatv1.Prompt{Content: &chatv1.Prompt_Text{Text: s}}
 	}
 	ids := &chatv1.Prompt{Content: &chatv1.Prompt_Ids{Ids: &chatv1.TokenIDs{Ids: []uint32{7, 8}}}}
-	for out, err := range e(t.Context(), &chatv1.EmbeddingsRequest{StreamId: "id", Model: m.Name, Inputs: []*chatv1.Prompt{word("hel\x00lo"), ids}, Dimensions: proto.Uint32(5)}) {
+	for out, err := range e.Range(t.Context(), &chatv1.EmbeddingsRequest{StreamId: "id", Model: m.Name, Inputs: []*chatv1.Prompt{word("hel\x00lo"), ids}, Dimensions: proto.Uint32(5)}) {
 		if err != nil || len(out.GetEmbeddings()) != 2 || out.GetModel() != m.Name {
 			t.Error(out, err)
 		}
@@ -45,7 +45,7 @@ func TestTextsAreTokenisedForEmbedding(t *testing.T) {
 		"inputs[3]": {word("x"), ids, ids, word("a\xff")},
 	} {
 		asked = nil
-		for _, err := range e(t.Context(), &chatv1.EmbeddingsRequest{Model: m.Name, Inputs: inputs}) {
+		for _, err := range e.Range(t.Context(), &chatv1.EmbeddingsRequest{Model: m.Name, Inputs: inputs}) {
 			if got := streamerr.As(err); err == nil || got.Reason != streamerr.Invalid || got.Param != param || asked != nil {
 				t.Errorf("%s: %v", param, err)
 			}
@@ -65,7 +65,7 @@ func TestWrongVectorsAreAFailureOfTheEngine(t *testing.T) {
 		e := chat.Embed(m, stream.Unary(func(context.Context, *workerv1.EmbedRequest) (*workerv1.EmbedResponse, error) {
 			return &workerv1.EmbedResponse{Embeddings: sent, End: &llmv1.End{}}, nil
 		}))
-		for out, err := range e(t.Context(), &chatv1.EmbeddingsRequest{Model: m.Name, Inputs: []*chatv1.Prompt{{Content: &chatv1.Prompt_Text{Text: "hello"}}}}) {
+		for out, err := range e.Range(t.Context(), &chatv1.EmbeddingsRequest{Model: m.Name, Inputs: []*chatv1.Prompt{{Content: &chatv1.Prompt_Text{Text: "hello"}}}}) {
 			if got := streamerr.As(err); err == nil || got.Reason != streamerr.EngineFailed {
 				t.Errorf("%s: %v %v", name, out, err)
 			}
@@ -84,7 +84,7 @@ func TestTextsPassWithoutFiles(t *testing.T) {
 	word := func(s string) *chatv1.Prompt {
 		return &chatv1.Prompt{Content: &chatv1.Prompt_Text{Text: s}}
 	}
-	for _, err := range e(t.Context(), &chatv1.EmbeddingsRequest{Model: "m", Inputs: []*chatv1.Prompt{word("hello"), word("a\x00b")}}) {
+	for _, err := range e.Range(t.Context(), &chatv1.EmbeddingsRequest{Model: "m", Inputs: []*chatv1.Prompt{word("hello"), word("a\x00b")}}) {
 		if err != nil {
 			t.Error(err)
 		}
@@ -93,7 +93,7 @@ func TestTextsPassWithoutFiles(t *testing.T) {
 		t.Error(asked)
 	}
 	ids := &chatv1.Prompt{Content: &chatv1.Prompt_Ids{Ids: &chatv1.TokenIDs{Ids: []uint32{7, 8}}}}
-	for _, err := range e(t.Context(), &chatv1.EmbeddingsRequest{Model: "m", Inputs: []*chatv1.Prompt{word("x"), ids}}) {
+	for _, err := range e.Range(t.Context(), &chatv1.EmbeddingsRequest{Model: "m", Inputs: []*chatv1.Prompt{word("x"), ids}}) {
 		if got := streamerr.As(err); err == nil || got.Param != "inputs[1]" || got.Code != streamerr.CodeUnsupportedField {
 			t.Error(err)
 		}
@@ -110,7 +110,7 @@ func TestScoresAreCheckedBothWays(t *testing.T) {
 		return &workerv1.ScoreResponse{Scores: sent, End: &llmv1.End{}}, nil
 	}))
 	score := func(req *chatv1.ScoreRequest) (resp *chatv1.ScoreResponse, err error) {
-		for resp, err = range e(t.Context(), req) {
+		for resp, err = range e.Range(t.Context(), req) {
 		}
 		return resp, err
 	}

@@ -23,7 +23,7 @@ func TestWorkersGetImagesWithConversationAndPosition(t *testing.T) {
 	p := &parrot{ids: m.Tokenizer.Encode("Hi", false)}
 	req := user("Look: is it?")
 	req.Messages[0].Images = []*chatv1.PlacedImage{{Image: shown, Offset: 6}}
-	if _, _, err := readWhole(t, chat.New(m, p.generate), req); err != nil {
+	if _, _, err := readWhole(t, pipeline(m, p.generate), req); err != nil {
 		t.Fatal(err)
 	}
 	asked := p.asked.Load()
@@ -40,7 +40,7 @@ func TestWorkersGetImagesWithConversationAndPosition(t *testing.T) {
 
 	// Raw prompts contain their placeholders, and have no conversation.
 	raw := &chatv1.ChatRequest{Prompts: []*chatv1.Prompt{{Content: &chatv1.Prompt_Text{Text: "a" + seeingtest.Text}, Images: []*llmv1.Image{shown}}}}
-	if _, _, err := readWhole(t, chat.New(m, p.generate), raw); err != nil {
+	if _, _, err := readWhole(t, pipeline(m, p.generate), raw); err != nil {
 		t.Fatal(err)
 	}
 	if asked := p.asked.Load(); len(asked.GetImages()) != 1 || asked.GetConversation() != "" || asked.GetPrompt()[asked.GetBeforeImages()] != seeingtest.Placeholder {
@@ -48,7 +48,7 @@ func TestWorkersGetImagesWithConversationAndPosition(t *testing.T) {
 	}
 
 	// Requests without images are unchanged.
-	if _, _, err := readWhole(t, chat.New(m, p.generate), user("Hi")); err != nil {
+	if _, _, err := readWhole(t, pipeline(m, p.generate), user("Hi")); err != nil {
 		t.Fatal(err)
 	}
 	if asked := p.asked.Load(); len(asked.GetImages()) != 0 || asked.GetConversation() != "" || asked.GetBeforeImages() != 0 {
@@ -69,7 +69,7 @@ func TestImagesOfARequestFitIntoAMessage(t *testing.T) {
 	talk.Messages = append(talk.Messages, &chatv1.Message{Role: "assistant", Content: "Yes?"}, &chatv1.Message{Role: "user", Images: []*chatv1.PlacedImage{{Image: half}}})
 	raw := &chatv1.ChatRequest{Prompts: []*chatv1.Prompt{{Content: &chatv1.Prompt_Text{Text: "a"}, Images: []*llmv1.Image{half, half}}}}
 	for param, req := range map[string]*chatv1.ChatRequest{"messages": talk, "prompt": raw} {
-		_, _, err := readWhole(t, chat.New(m, p.generate), req)
+		_, _, err := readWhole(t, pipeline(m, p.generate), req)
 		if e := streamerr.As(err); err == nil || e.Reason != streamerr.Invalid || e.Param != param || p.asked.Load() != nil {
 			t.Error(err)
 		}
@@ -80,7 +80,7 @@ func TestImagesAreRefusedIfTheTemplateTakesNone(t *testing.T) {
 	req := user("Look")
 	req.Messages[0].Images = []*chatv1.PlacedImage{{Image: shown}}
 	p := &parrot{}
-	_, _, err := readWhole(t, chat.New(model(t), p.generate), req)
+	_, _, err := readWhole(t, pipeline(model(t), p.generate), req)
 	if e := streamerr.As(err); err == nil || e.Reason != streamerr.Invalid || e.Param != "messages" || p.asked.Load() != nil {
 		t.Error(err)
 	}
@@ -97,7 +97,7 @@ func TestImagesOfToolsAreNotedIfNothingTakesThem(t *testing.T) {
 	for _, takes := range []bool{true, false} {
 		m.TakesImages = func() bool { return takes }
 		p := &parrot{ids: m.Tokenizer.Encode("Hi", false)}
-		if _, _, err := readWhole(t, chat.New(m, p.generate), req); err != nil {
+		if _, _, err := readWhole(t, pipeline(m, p.generate), req); err != nil {
 			t.Fatal(err)
 		}
 		asked := p.asked.Load()
@@ -108,13 +108,13 @@ func TestImagesOfToolsAreNotedIfNothingTakesThem(t *testing.T) {
 	m.TakesImages = func() bool { return false }
 	unplaced := user("Look")
 	unplaced.Messages = append(unplaced.Messages, &chatv1.Message{Role: "tool", Images: []*chatv1.PlacedImage{{Image: shown, Offset: 9}}})
-	if _, _, err := readWhole(t, chat.New(m, (&parrot{}).generate), unplaced); streamerr.As(err).Param != "messages[1].images[0]" {
+	if _, _, err := readWhole(t, pipeline(m, (&parrot{}).generate), unplaced); streamerr.As(err).Param != "messages[1].images[0]" {
 		t.Error("an image without a place is not refused:", err)
 	}
 	asked := user("Look")
 	asked.Messages[0].Images = []*chatv1.PlacedImage{{Image: shown}}
 	p := &parrot{ids: m.Tokenizer.Encode("Hi", false)}
-	if _, _, err := readWhole(t, chat.New(m, p.generate), asked); err != nil || len(p.asked.Load().GetImages()) != 1 {
+	if _, _, err := readWhole(t, pipeline(m, p.generate), asked); err != nil || len(p.asked.Load().GetImages()) != 1 {
 		t.Error("an image of the user is not left to the router, which names the engine:", err)
 	}
 }

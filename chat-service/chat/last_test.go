@@ -5,7 +5,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/whence-dev/whence/chat-service/chat"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
@@ -30,7 +29,7 @@ func TestLastPieceIsMarked(t *testing.T) {
 		c.change(req)
 		p := &parrot{ids: ids, finish: c.finish}
 		var marks []bool
-		for out, err := range chat.New(m, p.generate)(t.Context(), req) {
+		for out, err := range pipeline(m, p.generate)(t.Context(), req) {
 			if err != nil {
 				t.Fatal(name, err)
 			}

@@ -17,9 +17,9 @@ import (
 )
 
 // withLogprobs makes a parrot send log-probabilities: minus n for the n-th token, with two alternatives.
-func withLogprobs(p *parrot) chat.TokenEngine { return engineWithLogprobs(p.generate) }
+func withLogprobs(p *parrot) tokenEngine { return engineWithLogprobs(p.generate) }
 
-func engineWithLogprobs(next chat.TokenEngine) chat.TokenEngine {
+func engineWithLogprobs(next tokenEngine) tokenEngine {
 	return func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {
 			n := -float32(req.GetGenerated())
@@ -43,7 +43,7 @@ func engineWithLogprobs(next chat.TokenEngine) chat.TokenEngine {
 }
 
 // readLikely is read, and also returns the tokens of the deltas.
-func readLikely(t testing.TB, e chat.Engine, req *chatv1.ChatRequest) (text string, tokens []*chatv1.TokenLogprob, end *llmv1.End) {
+func readLikely(t testing.TB, e engine, req *chatv1.ChatRequest) (text string, tokens []*chatv1.TokenLogprob, end *llmv1.End) {
 	t.Helper()
 	ctx, ctl := stream.WithControl(t.Context(), time.Second)
 	defer ctl.Release()
@@ -81,7 +81,7 @@ func TestLogprobsMatchTheDeliveredText(t *testing.T) {
 			}
 		}
 		p := &parrot{ids: ids, step: func() int { return 1 + r.IntN(4) }}
-		text, tokens, end := readLikely(t, chat.New(m, withLogprobs(p)), req)
+		text, tokens, end := readLikely(t, pipeline(m, withLogprobs(p)), req)
 		var spelled []byte
 		for i, token := range tokens {
 			if token.GetId() != ids[i] || token.GetLogprob() != -float32(i+1) || len(token.GetTop()) != 2 || token.GetTop()[1].GetId() != 5 || token.GetTop()[0].GetToken() != token.GetToken() {
@@ -133,7 +133,7 @@ func TestSpecialTokensHaveANameAndNoBytes(t *testing.T) {
 	ids := append(append(m.Tokenizer.Encode("hi", false), end), half[0])
 	req := user("x")
 	req.Sampling = &llmv1.Sampling{Logprobs: new(uint32(0))}
-	text, tokens, _ := readLikely(t, chat.New(m, withLogprobs(&parrot{ids: ids})), req)
+	text, tokens, _ := readLikely(t, pipeline(m, withLogprobs(&parrot{ids: ids})), req)
 	if len(tokens) != len(ids) {
 		t.Fatal(tokens)
 	}
@@ -145,7 +145,7 @@ func TestSpecialTokensHaveANameAndNoBytes(t *testing.T) {
 		t.Error(last)
 	}
 	req.KeepSpecial = true
-	if text, tokens, _ := readLikely(t, chat.New(m, withLogprobs(&parrot{ids: ids})), req); !strings.HasPrefix(text, "hi<|im_end|>") || string(tokens[len(ids)-2].GetBytes()) != "<|im_end|>" {
+	if text, tokens, _ := readLikely(t, pipeline(m, withLogprobs(&parrot{ids: ids})), req); !strings.HasPrefix(text, "hi<|im_end|>") || string(tokens[len(ids)-2].GetBytes()) != "<|im_end|>" {
 		t.Error(text, tokens)
 	}
 }
@@ -161,7 +161,7 @@ func TestLastTokensHaveLogprobsInAllPartsOfTheAnswer(t *testing.T) {
 		ids   []uint32
 	}{"thoughts": {m, user("x"), thought}, "calls": {model(t), tooled("x"), called}} {
 		c.req.Sampling = &llmv1.Sampling{Logprobs: new(uint32(0))}
-		if _, tokens, _ := readLikely(t, chat.New(c.model, withLogprobs(&parrot{ids: c.ids})), c.req); len(tokens) != len(c.ids) {
+		if _, tokens, _ := readLikely(t, pipeline(c.model, withLogprobs(&parrot{ids: c.ids})), c.req); len(tokens) != len(c.ids) {
 			t.Errorf("%s: %d tokens are told of %d", name, len(tokens), len(c.ids))
 		}
 	}
@@ -183,7 +183,7 @@ func TestPromptsNeedNoTemplate(t *testing.T) {
 		for _, echo := range []bool{false, true} {
 			p := &parrot{ids: m.Tokenizer.Encode(" time after", false)}
 			req := &chatv1.ChatRequest{Model: "m", Prompts: []*chatv1.Prompt{c.prompt}, Echo: echo, Stop: []string{"time a"}}
-			got, _, end, err := read(t, chat.New(m, p.generate), req)
+			got, _, end, err := read(t, pipeline(m, p.generate), req)
 			want := " "
 			if echo {
 				want = c.echo + want // the stop string applies to the answer, not to the prompt
@@ -203,7 +203,7 @@ func TestIncludedStopStringEndsTheAnswer(t *testing.T) {
 	p := &parrot{ids: m.Tokenizer.Encode("The quick brown fox jumps", false), forever: true}
 	req := user("x")
 	req.Stop, req.IncludeStop = []string{"own f"}, true
-	if text, _, end, err := read(t, chat.New(m, p.generate), req); err != nil || text != "The quick brown f" || end.GetMatchedStop() != "own f" {
+	if text, _, end, err := read(t, pipeline(m, p.generate), req); err != nil || text != "The quick brown f" || end.GetMatchedStop() != "own f" {
 		t.Errorf("%q, %v, %v", text, end, err)
 	}
 }
@@ -229,7 +229,7 @@ func TestBadPromptsAreRefusedByName(t *testing.T) {
 		"echo of messages": {&chatv1.ChatRequest{Echo: true, Messages: user("x").GetMessages()}, "echo"},
 		"too many choices": {&chatv1.ChatRequest{N: 17, Prompts: text("a")}, "n"},
 	} {
-		if _, _, _, err := read(t, chat.New(m, (&parrot{ids: []uint32{1}}).generate), c.req); err == nil || streamerr.As(err).Reason != streamerr.Invalid || streamerr.As(err).Param != c.param {
+		if _, _, _, err := read(t, pipeline(m, (&parrot{ids: []uint32{1}}).generate), c.req); err == nil || streamerr.As(err).Reason != streamerr.Invalid || streamerr.As(err).Param != c.param {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -3,7 +3,6 @@ package chat_test
 import (
 	"testing"
 
-	"github.com/whence-dev/whence/chat-service/chat"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 )
 
@@ -39,7 +38,7 @@ func TestXMLParametersHaveTheTypesOfTheSchema(t *testing.T) {
 		req := user("x")
 		req.Tools = []*chatv1.Tool{{Name: "f", Parameters: `{"type":"object","properties":{"a":` + c.schema + `},"$defs":{"s":{"type":"string"},"loop":{"$ref":"#/$defs/loop"}}}`}}
 		p := &parrot{ids: m.Tokenizer.Encode(c.says, false)}
-		a, _, err := readWhole(t, chat.New(m, p.generate), req)
+		a, _, err := readWhole(t, pipeline(m, p.generate), req)
 		if err != nil || len(a.Calls()) != 1 || a.Calls()[0].GetArguments() != `{"a": `+c.want+`}` {
 			t.Errorf("%s of %s: %v %v, want %s", c.says, c.schema, a.Calls(), err, c.want)
 		}

@@ -12,7 +12,6 @@ package chat
 
 import (
 	"context"
-	"iter"
 
 	"github.com/whence-dev/whence/chat-service/choices"
 	"github.com/whence-dev/whence/chat-service/prompt"
@@ -20,21 +19,19 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
 // An Engine answers conversations.
-type Engine = stream.Sequence[*chatv1.ChatRequest, *chatv1.GenerateResponse]
+type Engine = stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse]
 
 // A TokenEngine answers token ids.
-type TokenEngine = stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse]
+type TokenEngine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
 
-// A Starter is an Engine that needs no goroutine while a stream runs over links.
-type Starter = stream.Starter[*chatv1.ChatRequest, *chatv1.GenerateResponse]
-
-// A TokenStarter is a TokenEngine that needs no goroutine while a stream runs over links.
-type TokenStarter = stream.Starter[*workerv1.TokenRequest, *workerv1.GenerateResponse]
+// A reader takes the answer of a stream.
+type reader = stream.Reader[*chatv1.GenerateResponse]
 
 // A Model is everything that the pipeline needs to know about a model.
 type Model struct {
@@ -81,79 +78,81 @@ func (m *Model) workerContext() int {
 }
 
 // New returns the pipeline for m over worker.
-func New(m *Model, worker TokenEngine) Engine { return NewStarter(m, worker.Starter()).Sequence() }
-
-// NewStarter is New for Starters. A stream with several choices, or a gathered stream, keeps a
-// goroutine.
-func NewStarter(m *Model, worker TokenStarter) Starter {
-	ranged := restart.Watch(worker.Sequence())
-	return func(ctx context.Context, req *chatv1.ChatRequest, yield func(*chatv1.GenerateResponse, error) bool, resume func(func() bool)) (over bool) {
+func New(m *Model, worker TokenEngine) Engine {
+	watched := restart.Watch(worker)
+	return func(ctx context.Context, req *chatv1.ChatRequest, to reader) {
 		err := validate(req)
 		if err != nil {
-			yield(nil, err)
-			return true
+			to.End(err)
+			return
 		}
 		prompts, err := m.prepare(ctx, req)
 		if err != nil {
-			yield(nil, err)
-			return true
+			to.End(err)
+			return
 		}
 		if req.GetTellPrompts() {
-			yield = tellPrompts(prompts, yield)
+			to = &promptTeller{stream.RelayTo(to), prompts}
 		}
 		answered := &chatv1.AnsweredChoice{Ids: req.GetAnswered().GetIds()}
 		switch {
 		case choices.Count(req) > 1:
-			m.merged(ctx, ranged, prompts, req)(yield)
-			return true
+			m.merged(ctx, watched, prompts, req, to)
 		case req.GetGathered():
-			m.choice(ctx, ranged, prompts[0], req.GetStreamId(), 0, answered)(yield)
-			return true
+			m.choice(ctx, watched, prompts[0], req.GetStreamId(), 0, answered, to)
 		default:
-			return prompts[0].start(ctx, worker, prompts[0].request(req.GetStreamId(), 0, answered.GetIds()), yield, resume)
+			prompts[0].answer(ctx, worker, prompts[0].request(req.GetStreamId(), 0, answered.GetIds()), true, to)
 		}
 	}
 }
 
-// tellPrompts returns yield with the tokens of the prompts in Started.
-func tellPrompts(prompts []*tokenPrompt, yield func(*chatv1.GenerateResponse, error) bool) func(*chatv1.GenerateResponse, error) bool {
-	return func(out *chatv1.GenerateResponse, err error) bool {
-		if started := out.GetStarted(); started != nil {
-			started.Prompts = make([]*llmv1.PromptTokens, len(prompts))
-			for i, p := range prompts {
-				started.Prompts[i] = &llmv1.PromptTokens{Ids: p.ids}
-			}
+// A promptTeller adds the tokens of the prompts to Started.
+type promptTeller struct {
+	stream.Relay[*chatv1.GenerateResponse]
+
+	prompts []*tokenPrompt
+}
+
+// Item implements stream.Reader.
+func (t *promptTeller) Item(on *stream.Loop, out *chatv1.GenerateResponse) (more bool) {
+	if started := out.GetStarted(); started != nil {
+		started.Prompts = make([]*llmv1.PromptTokens, len(t.prompts))
+		for i, p := range t.prompts {
+			started.Prompts[i] = &llmv1.PromptTokens{Ids: p.ids}
 		}
-		return yield(out, err)
 	}
+	return t.Pass(on, out)
 }
 
 // merged answers a request for several choices.
-func (m *Model) merged(ctx context.Context, worker TokenEngine, prompts []*tokenPrompt, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
+func (m *Model) merged(ctx context.Context, worker TokenEngine, prompts []*tokenPrompt, req *chatv1.ChatRequest, to reader) {
 	each := choices.Each(req)
-	return choices.Merge(ctx, req, func(ctx context.Context, choice int) iter.Seq2[*chatv1.GenerateResponse, error] {
+	choices.Merge(ctx, req, func(ctx context.Context, choice int, to reader) {
 		var answered *chatv1.AnsweredChoice
 		if choice < len(req.GetAnsweredChoices()) {
 			answered = req.GetAnsweredChoices()[choice]
 		}
-		return m.choice(ctx, worker, prompts[choice/each], stream.ID(ctx), choice%each, answered)
-	})
+		m.choice(ctx, worker, prompts[choice/each], stream.ID(ctx), choice%each, answered, to)
+	}, to)
 }
 
 // choice generates one answer to a prompt. id names the stream on the hops below, and number is
 // added to the seed. answered is the part that another chat-service has delivered.
-func (m *Model) choice(ctx context.Context, worker TokenEngine, p *tokenPrompt, id string, number int, answered *chatv1.AnsweredChoice) iter.Seq2[*chatv1.GenerateResponse, error] {
+func (m *Model) choice(ctx context.Context, worker TokenEngine, p *tokenPrompt, id string, number int, answered *chatv1.AnsweredChoice, to reader) {
 	if end := answered.GetEnd(); end != nil {
-		return p.ended(id, end)
+		p.ended(ctx, id, end, to)
+		return
 	}
-	answer := func(ctx context.Context, anew bool) iter.Seq2[*chatv1.GenerateResponse, error] {
+	answer := func(ctx context.Context, anew bool, to reader) {
+		ids := answered.GetIds()
 		if anew {
-			return p.answer(ctx, worker, p.request(id, number, nil))
+			ids = nil
 		}
-		return p.answer(ctx, worker, p.request(id, number, answered.GetIds()))
+		p.answer(prefetch.Fork(ctx), worker, p.request(id, number, ids), false, to)
 	}
 	if p.req.GetGathered() {
-		return restart.Gathered(ctx, &m.Restarts, answer)
+		restart.Gathered(ctx, &m.Restarts, answer, to)
+		return
 	}
-	return answer(ctx, false)
+	answer(ctx, false, to)
 }

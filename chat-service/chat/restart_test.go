@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/whence-dev/whence/chat-service/chat"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
@@ -17,7 +16,7 @@ import (
 )
 
 // breaking returns a worker that loses its first n answers midway.
-func breaking(ids []uint32, n int32) chat.TokenEngine {
+func breaking(ids []uint32, n int32) tokenEngine {
 	var asked atomic.Int32
 	return func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		if asked.Add(1) > n {
@@ -29,7 +28,7 @@ func breaking(ids []uint32, n int32) chat.TokenEngine {
 }
 
 // gather joins the final parts of each choice.
-func gather(t *testing.T, e chat.Engine, req *chatv1.ChatRequest) (all [2]answer.Answer, restarted int, end *llmv1.End) {
+func gather(t *testing.T, e engine, req *chatv1.ChatRequest) (all [2]answer.Answer, restarted int, end *llmv1.End) {
 	t.Helper()
 	ctx, ctl := stream.WithControl(t.Context(), time.Second)
 	defer ctl.Release()
@@ -66,7 +65,7 @@ func TestRestartedAnswerPassesAllStagesAgain(t *testing.T) {
 		}, "", `{"place": "Paris"}`},
 	} {
 		c.req.Model, c.req.StreamId, c.req.Gathered = m.Name, "s", true
-		all, restarted, end := gather(t, chat.New(m, breaking(m.Tokenizer.Encode(c.said, false), 1)), c.req)
+		all, restarted, end := gather(t, pipeline(m, breaking(m.Tokenizer.Encode(c.said, false), 1)), c.req)
 		if all[0].Text() != c.want || restarted != 1 || end == nil {
 			t.Errorf("%s: %q after %d restarts, want %q", name, all[0].Text(), restarted, c.want)
 		}
@@ -80,7 +79,7 @@ func TestEachChoiceRestartsOnItsOwn(t *testing.T) {
 	m := model(t)
 	req := user("x")
 	req.StreamId, req.N, req.Gathered = "s", 2, true
-	all, restarted, end := gather(t, chat.New(m, breaking(m.Tokenizer.Encode("one two three", false), 1)), req)
+	all, restarted, end := gather(t, pipeline(m, breaking(m.Tokenizer.Encode("one two three", false), 1)), req)
 	if all[0].Text() != "one two three" || all[1].Text() != "one two three" || restarted != 1 || end.GetUsage().GetCompletionTokens() != 2*uint32(len(m.Tokenizer.Encode("one two three", false))) {
 		t.Errorf("%q and %q after %d restarts: %v", all[0].Text(), all[1].Text(), restarted, end)
 	}

@@ -16,11 +16,11 @@ import (
 )
 
 // A ScoreEngine rates documents.
-type ScoreEngine = stream.Sequence[*chatv1.ScoreRequest, *chatv1.ScoreResponse]
+type ScoreEngine = stream.Engine[*chatv1.ScoreRequest, *chatv1.ScoreResponse]
 
 // Score returns an engine that rates documents with m over worker. Texts pass as they are: only the server
 // knows how its model joins a query and a document.
-func Score(m *Model, worker stream.Sequence[*workerv1.ScoreRequest, *workerv1.ScoreResponse]) ScoreEngine {
+func Score(m *Model, worker stream.Engine[*workerv1.ScoreRequest, *workerv1.ScoreResponse]) ScoreEngine {
 	return unary(worker, m.scoreRequest, func(asked *workerv1.ScoreRequest, out *workerv1.ScoreResponse) (*chatv1.ScoreResponse, error) {
 		if got, want := len(out.GetScores()), len(asked.GetDocuments()); got != want {
 			return nil, streamerr.New(streamerr.EngineFailed, "the worker has sent %d scores for %d documents", got, want)

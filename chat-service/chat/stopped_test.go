@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/whence-dev/whence/chat-service/chat"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -35,7 +34,7 @@ func TestStopWinsOverAStopString(t *testing.T) {
 	req := user("x")
 	req.Stop = []string{"stop"}
 	text, ended := "", error(nil)
-	for out, err := range chat.New(m, worker)(ctx, req) {
+	for out, err := range pipeline(m, worker)(ctx, req) {
 		if text += out.GetDelta().GetText(); out.GetEnd() != nil {
 			t.Errorf("the answer is complete: %v", out)
 		}

@@ -77,7 +77,7 @@ type textAnswer struct {
 
 func readText(t *testing.T, w *writer, req *chatv1.ChatRequest) (a textAnswer) {
 	t.Helper()
-	for out, err := range chat.New(chat.TextOnly("m", ""), w.generate)(t.Context(), req) {
+	for out, err := range pipeline(chat.TextOnly("m", ""), w.generate)(t.Context(), req) {
 		a.err = err
 		d := out.GetDelta()
 		if d.GetText() != "" {
@@ -221,10 +221,10 @@ func TestTextOnlyRefusesWhatNeedsFiles(t *testing.T) {
 		}
 	}
 	m := chat.TextOnly("m", "")
-	embed := chat.Embed(m, func(context.Context, *workerv1.EmbedRequest) iter.Seq2[*workerv1.EmbedResponse, error] {
+	embed := chat.Embed(m, stream.Push(func(context.Context, *workerv1.EmbedRequest) iter.Seq2[*workerv1.EmbedResponse, error] {
 		panic("called")
-	})
-	for _, err := range embed(t.Context(), &chatv1.EmbeddingsRequest{Inputs: []*chatv1.Prompt{{Content: &chatv1.Prompt_Ids{Ids: &chatv1.TokenIDs{Ids: []uint32{1}}}}}}) {
+	}))
+	for _, err := range embed.Range(t.Context(), &chatv1.EmbeddingsRequest{Inputs: []*chatv1.Prompt{{Content: &chatv1.Prompt_Ids{Ids: &chatv1.TokenIDs{Ids: []uint32{1}}}}}}) {
 		if !errors.Is(err, streamerr.Invalid) {
 			t.Error(err)
 		}

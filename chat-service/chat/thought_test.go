@@ -7,7 +7,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/whence-dev/whence/chat-service/chat"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
@@ -63,7 +62,7 @@ func TestReasoningIsSeparatedFromCalls(t *testing.T) {
 			if m.Markup.Calls != nil {
 				req = tooled("x")
 			}
-			a, end, err := readWhole(t, chat.New(m, p.generate), req)
+			a, end, err := readWhole(t, pipeline(m, p.generate), req)
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
@@ -104,7 +103,7 @@ func TestTagsOfReasoningAreTextIfItIsNotSeparated(t *testing.T) {
 	p := &parrot{ids: m.Tokenizer.Encode("<think>17*23=391</think>391", false)}
 	req := user("x")
 	req.SeparateReasoning = proto.Bool(false)
-	if a, _, err := readWhole(t, chat.New(m, p.generate), req); err != nil || a.Text() != "<think>17*23=391</think>391" {
+	if a, _, err := readWhole(t, pipeline(m, p.generate), req); err != nil || a.Text() != "<think>17*23=391</think>391" {
 		t.Errorf("%q, %v", a.Text(), err)
 	}
 }

@@ -3,7 +3,7 @@ package choices
 import (
 	"sync"
 
-	"github.com/whence-dev/whence/pkg/rpc/loop"
+	"github.com/whence-dev/whence/pkg/stream"
 )
 
 // A baton is a lock that choices get in the order of arrival, so that no choice starves. A choice
@@ -18,8 +18,9 @@ type baton struct {
 // A signal wakes a choice that waits for the baton. It has capacity 1.
 type signal chan struct{}
 
-// take waits for the baton. ready is the choice's own signal. carrier is notified before a wait.
-func (b *baton) take(ready signal, carrier *loop.Carrier) {
+// take waits for the baton. ready is the choice's own signal. on, which carries the choice's message, is
+// told before a wait.
+func (b *baton) take(ready signal, on *stream.Loop) {
 	b.mu.Lock()
 	if !b.held {
 		b.held = true
@@ -28,7 +29,7 @@ func (b *baton) take(ready signal, carrier *loop.Carrier) {
 	}
 	b.waiting = append(b.waiting, ready)
 	b.mu.Unlock()
-	carrier.Wait()
+	on.Wait()
 	<-ready
 }
 

@@ -8,14 +8,13 @@
 // the other choices are stopped with the same cause.
 //
 // The goroutine that receives a choice's token carries it to the reader, one choice at a time, in
-// the order of arrival: no choice starves, and a slow reader slows down all workers. All goroutines
-// have ended when Merge returns to its reader.
+// the order of arrival: no choice starves, and a slow reader slows down all workers. The stream ends
+// when all choices have ended.
 package choices
 
 import (
 	"context"
 	"fmt"
-	"iter"
 	"strconv"
 	"strings"
 
@@ -25,8 +24,11 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Source answers one choice.
-type Source func(ctx context.Context, choice int) iter.Seq2[*chatv1.GenerateResponse, error]
+// A Reader takes the answer of a stream, or of a choice.
+type Reader = stream.Reader[*chatv1.GenerateResponse]
+
+// A Source starts the answer to one choice.
+type Source func(ctx context.Context, choice int, to Reader)
 
 const (
 	// MaxEach is the maximum number of answers to one prompt.
@@ -63,20 +65,17 @@ func ID(of string, choice int) string { return of + "." + strconv.Itoa(choice) }
 // Each returns the number of answers to each prompt of a request.
 func Each(req *chatv1.ChatRequest) int { return max(1, int(req.GetN())) }
 
-// Merge returns the stream of a request with several choices. Check must have accepted the request.
-func Merge(ctx context.Context, req *chatv1.ChatRequest, source Source) iter.Seq2[*chatv1.GenerateResponse, error] {
-	return func(yield func(*chatv1.GenerateResponse, error) bool) {
-		if cause := stream.Cause(ctx); cause != nil {
-			yield(nil, cause)
-			return
-		}
-		n := Count(req)
-		m := newMerge(ctx, n, Each(req), yield)
-		ledger.Of(ctx).Split(n)
-		for i := range n {
-			m.begin(stream.WithID(ctx, ID(req.GetStreamId(), i)), i, source)
-		}
-		m.end()
+// Merge starts the stream of a request with several choices. Check must have accepted the request.
+func Merge(ctx context.Context, req *chatv1.ChatRequest, source Source, to Reader) {
+	if cause := stream.Cause(ctx); cause != nil {
+		to.End(cause)
+		return
+	}
+	n := Count(req)
+	m := newMerge(ctx, n, Each(req), to)
+	ledger.Of(ctx).Split(n)
+	for i := range n {
+		m.begin(stream.WithID(ctx, ID(req.GetStreamId(), i)), i, source)
 	}
 }
 

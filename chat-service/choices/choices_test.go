@@ -113,16 +113,16 @@ type engine = stream.Sequence[*chatv1.ChatRequest, *chatv1.GenerateResponse]
 
 // merged returns an engine that makes a separate request to next for each choice.
 func merged(next engine) engine {
-	return func(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
-		return choices.Merge(ctx, req, func(ctx context.Context, choice int) iter.Seq2[*chatv1.GenerateResponse, error] {
+	return stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse](func(ctx context.Context, req *chatv1.ChatRequest, to choices.Reader) {
+		choices.Merge(ctx, req, func(ctx context.Context, choice int, to choices.Reader) {
 			own := proto.CloneOf(req)
 			own.StreamId, own.N = stream.ID(ctx), 1
 			if len(req.GetPrompts()) > 0 {
 				own.Prompts = req.GetPrompts()[choice/choices.Each(req):][:1]
 			}
-			return next(ctx, own)
-		})
-	}
+			stream.Push(next)(ctx, own, to)
+		}, to)
+	}).Range
 }
 
 func newFake(words int) *fake { return &fake{words: words, causes: map[string]error{}} }
@@ -373,6 +373,7 @@ func TestChoiceWithoutAnEndingEndsTheStream(t *testing.T) {
 						return f.generate(ctx, req)
 					}
 					return func(yield func(*chatv1.GenerateResponse, error) bool) {
+						time.Sleep(time.Millisecond) // the other choice has started
 						left := words
 						for out, err := range f.generate(ctx, req) {
 							if left--; left < 0 || !yield(out, err) {

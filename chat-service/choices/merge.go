@@ -3,60 +3,55 @@ package choices
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
-	"github.com/whence-dev/whence/chat-service/crash"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/internal/bigstack"
 	"github.com/whence-dev/whence/pkg/rpc"
-	"github.com/whence-dev/whence/pkg/rpc/loop"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A merge makes one stream of several choices. Each choice has a goroutine, which ranges over the
-// choice. That goroutine, or the Loop that reads the worker's link, carries the choice's messages
-// to the reader. The goroutine that ranges over the merged stream sleeps until all choices have
-// ended.
+// A merge makes one stream of several choices. The goroutine that carries a message of a choice carries
+// it to the reader. The choice that ends last ends the stream.
 type merge struct {
 	// Static.
 	ctx     context.Context //nolint:containedctx // of the stream, which the merge is
 	n, each int             // the number of choices, and of choices per prompt
-	running sync.WaitGroup
+	running atomic.Int64    // choices that have not ended
 
 	baton baton // held while the reader has a message; guards the following fields
-	yield func(*chatv1.GenerateResponse, error) bool
+	to    stream.Relay[*chatv1.GenerateResponse]
+	on    *stream.Loop // carries the message in hand; may be nil
 
 	started     *llmv1.Started // merged from all choices that have started
 	waiting     int            // choices that have not started
-	startedSent bool           // Started was yielded
+	startedSent bool           // Started was passed on
 	usage       llmv1.Usage
 	path        []string
 	left        bool // the reader has left
 
 	mu       sync.Mutex // guards the following fields
 	controls []*stream.Control
-	cause    error        // why the choices were stopped; nil while they run
-	failed   error        // the ending for the reader, if a choice has failed
-	crash    *crash.Crash // of a choice's goroutine
+	cause    error           // why the choices were stopped; nil while they run
+	failed   error           // the ending for the reader, if a choice has failed
+	failure  *stream.Failure // a panic or an exit of a choice or of the reader
 }
 
 var errPanicked = streamerr.New(streamerr.Internal, "another choice, or the reader, panicked")
 
-func newMerge(ctx context.Context, n, each int, yield func(*chatv1.GenerateResponse, error) bool) *merge {
-	return &merge{ctx: ctx, n: n, each: each, yield: yield, waiting: n, started: &llmv1.Started{}}
+func newMerge(ctx context.Context, n, each int, to Reader) *merge {
+	m := &merge{ctx: ctx, n: n, each: each, to: stream.RelayTo(to), waiting: n, started: &llmv1.Started{}}
+	m.running.Store(int64(n))
+	return m
 }
 
-// begin runs a choice of the stream of ctx. A stop of the whole stream stops the choice with the
+// begin starts a choice of the stream of ctx. A stop of the whole stream stops the choice with the
 // same cause.
 func (m *merge) begin(ctx context.Context, choice int, source Source) {
 	own, ctl := stream.WithControl(ctx, rpc.DefaultGrace)
-	whole := loop.Of(ctx)
-	var part *loop.Carrier // choices arrive on several connections
-	if whole != nil {
-		part = &loop.Carrier{}
-		own = loop.With(own, part)
-	}
 	m.mu.Lock()
 	m.controls = append(m.controls, ctl)
 	cause := m.cause
@@ -64,58 +59,65 @@ func (m *merge) begin(ctx context.Context, choice int, source Source) {
 	if cause != nil { // an earlier choice has failed
 		ctl.Stop(cause)
 	}
-	m.running.Go(func() {
-		defer ctl.Release()
-		c := &carriage{ready: make(signal, 1), whole: whole, part: part}
-		crash.Watch(func() { m.run(own, c, choice, source) }, m.crashed)
-	})
+	p := &part{merge: m, choice: choice, control: ctl, ready: make(signal, 1)}
+	ctl.OnBreak(p.End)
+	engine := func(ctx context.Context, choice int, to Reader) { source(ctx, choice, to) }
+	bigstack.Go(func() { stream.Start(own, engine, choice, Reader(p)) })
 }
 
-// A carriage holds the Carriers of one choice, and the signal on which the choice waits for the
-// baton.
-type carriage struct {
-	ready       signal
-	whole, part *loop.Carrier // of the stream, and of the choice; nil if no Loop carries the stream
+// A part is the Reader of one choice.
+type part struct {
+	merge   *merge
+	choice  int
+	control *stream.Control
+	ready   signal // on which the choice waits for the baton
+	over    bool   // the choice has its End, or the stream takes no more messages
+	ended   atomic.Bool
 }
 
-// run carries the messages of a choice to the reader until the choice or the stream ends.
-func (m *merge) run(ctx context.Context, c *carriage, choice int, source Source) {
-	ended := false
-	for out, err := range source(ctx, choice) {
-		switch {
-		case ended:
-			return // a message after the ending
-		case err != nil:
-			m.fail(m.why(choice, err))
-			ended = true
-		case !m.carry(c, choice, out):
-			return
-		default:
-			ended = out.GetEnd() != nil
-		}
+// Item implements stream.Reader: it passes a message of a choice to the reader of the stream.
+func (p *part) Item(on *stream.Loop, out *chatv1.GenerateResponse) (more bool) {
+	if p.over {
+		return false
 	}
-	if ended {
-		return
-	}
-	m.fail(streamerr.New(streamerr.Internal, "choice %d ended without an ending; this is a bug in chat-service", choice))
-}
-
-// carry passes a message of a choice to the reader. It returns false when the stream has ended or
-// the reader has left.
-func (m *merge) carry(c *carriage, choice int, out *chatv1.GenerateResponse) bool {
-	m.baton.take(c.ready, c.part)
-	lent := c.part.Lend(c.whole)
+	m := p.merge
+	m.baton.take(p.ready, on)
+	p.over = true // also if the reader panics
 	returned := false
 	defer func() {
-		if !returned { // the reader has panicked, and must not get other choices' messages
+		if !returned { // the reader must not get other choices' messages
 			m.stop(errPanicked)
 		}
-		c.whole.Return(lent)
+		m.on = nil
 		m.baton.give()
 	}()
-	more := !m.stopped() && m.deliver(choice, out)
+	m.on = on
+	more = !m.stopped() && m.deliver(p.choice, out)
+	p.over = !more || out.GetEnd() != nil
 	returned = true
 	return more
+}
+
+// End implements stream.Reader.
+func (p *part) End(err error) {
+	if p.ended.Swap(true) { // a choice that breaks may end twice
+		return
+	}
+	m := p.merge
+	failure := stream.FailureOf(err)
+	switch {
+	case failure != nil:
+		m.crashed(failure)
+	case p.over: // err comes from the stop of the choices
+	case err != nil:
+		m.fail(m.why(p.choice, err))
+	default:
+		m.fail(streamerr.New(streamerr.Internal, "choice %d ended without an ending; this is a bug in chat-service", p.choice))
+	}
+	p.control.Release()
+	if m.running.Add(-1) == 0 {
+		m.end()
+	}
 }
 
 // deliver passes a message of a choice to the reader, and stops all choices if the reader has left.
@@ -162,28 +164,32 @@ func (m *merge) fail(err error) {
 }
 
 // crashed ends the stream after a panic or an exit of a choice or of the reader.
-func (m *merge) crashed(c *crash.Crash) {
+func (m *merge) crashed(failure *stream.Failure) {
 	m.mu.Lock()
-	if m.crash == nil {
-		m.crash = c
+	if m.failure == nil {
+		m.failure = failure
 	}
 	m.mu.Unlock()
 	m.stop(errPanicked)
 }
 
-// end waits for all choices, and then yields the stream's ending unless the reader has left.
+// end ends the stream, after all choices have ended.
 func (m *merge) end() {
-	m.running.Wait()
-	m.crash.Repeat()
-	switch {
-	case m.left: // a choice may have failed meanwhile
-	case m.failed != nil:
-		m.yield(nil, m.failed)
-	case m.cause == nil:
-		m.yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &llmv1.End{
-			Reason: streamv1.Reason_REASON_COMPLETED, Path: m.path, Usage: &m.usage,
-		}}}, nil)
-	}
+	m.to.Close(nil, func(error) error {
+		switch {
+		case m.failure != nil:
+			return m.failure
+		case m.left: // a choice may have failed meanwhile
+			return stream.Cause(m.ctx)
+		case m.failed != nil:
+			return m.failed
+		case m.cause == nil:
+			m.to.Pass(nil, &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &llmv1.End{
+				Reason: streamv1.Reason_REASON_COMPLETED, Path: m.path, Usage: &m.usage,
+			}}})
+		}
+		return nil
+	})
 }
 
 // why returns the ending of the stream after a choice has failed.
@@ -197,7 +203,7 @@ func (m *merge) why(choice int, err error) error {
 	return err
 }
 
-// pass converts a message of a choice to a message of the stream and yields it. It returns false
+// pass converts a message of a choice to a message of the stream and passes it on. It returns false
 // when the reader has left.
 func (m *merge) pass(index int, out *chatv1.GenerateResponse) bool {
 	choice := uint32(index)
@@ -205,7 +211,7 @@ func (m *merge) pass(index int, out *chatv1.GenerateResponse) bool {
 	case *chatv1.GenerateResponse_Started:
 		m.waiting--
 		m.starts(message.Started, index%m.each == 0)
-		return m.waiting > 0 || m.yieldStarted()
+		return m.waiting > 0 || m.passStarted()
 	case *chatv1.GenerateResponse_Delta:
 		message.Delta.Choice = choice
 	case *chatv1.GenerateResponse_Restarted:
@@ -216,7 +222,7 @@ func (m *merge) pass(index int, out *chatv1.GenerateResponse) bool {
 	// Started waits until all choices have started, so that the refusal of one choice refuses the
 	// whole request. It does not wait longer than until the first item of a choice, because other
 	// choices may be waiting for that choice's place.
-	return m.yieldStarted() && m.yield(out, nil)
+	return m.passStarted() && m.to.Pass(m.on, out)
 }
 
 // ends records the end of a choice, and returns the message for it.
@@ -248,11 +254,11 @@ func (m *merge) starts(s *llmv1.Started, first bool) {
 	}
 }
 
-// yieldStarted yields Started, once.
-func (m *merge) yieldStarted() bool {
+// passStarted passes on Started, once.
+func (m *merge) passStarted() bool {
 	if m.startedSent {
 		return true
 	}
 	m.startedSent = true
-	return m.yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: m.started}}, nil)
+	return m.to.Pass(m.on, &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: m.started}})
 }

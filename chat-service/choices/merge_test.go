@@ -18,11 +18,18 @@ func delta(text string) *chatv1.GenerateResponse {
 	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Delta{Delta: &chatv1.Delta{Text: text, Tokens: 1}}}
 }
 
+// merge returns the stream of two choices, which source answers with loops.
+func merge(ctx context.Context, source stream.Sequence[int, *chatv1.GenerateResponse]) iter.Seq2[*chatv1.GenerateResponse, error] {
+	return stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse](func(ctx context.Context, req *chatv1.ChatRequest, to choices.Reader) {
+		choices.Merge(ctx, req, choices.Source(stream.Push(source)), to)
+	}).Range(ctx, asking(2))
+}
+
 // TestChoiceThatFailsWhileTheReaderLeaves checks that a reader gets no ending after it has left,
 // although a choice fails while the reader has a message of another choice.
 func TestChoiceThatFailsWhileTheReaderLeaves(t *testing.T) {
 	fail, stopping := make(chan struct{}), make(chan (<-chan struct{}), 1)
-	seq := choices.Merge(t.Context(), asking(2), func(ctx context.Context, choice int) iter.Seq2[*chatv1.GenerateResponse, error] {
+	seq := merge(t.Context(), func(ctx context.Context, choice int) iter.Seq2[*chatv1.GenerateResponse, error] {
 		return func(yield func(*chatv1.GenerateResponse, error) bool) {
 			if choice == 0 {
 				stopping <- stream.Stopping(ctx)
@@ -47,7 +54,7 @@ func TestChoiceThatFailsWhileTheReaderLeaves(t *testing.T) {
 // after its panic.
 func TestReaderThatPanicsGetsNoMoreMessages(t *testing.T) {
 	first, over := make(chan struct{}), make(chan struct{})
-	seq := choices.Merge(t.Context(), asking(2), func(_ context.Context, choice int) iter.Seq2[*chatv1.GenerateResponse, error] {
+	seq := merge(t.Context(), func(_ context.Context, choice int) iter.Seq2[*chatv1.GenerateResponse, error] {
 		return func(yield func(*chatv1.GenerateResponse, error) bool) {
 			if choice == 0 {
 				defer func() { <-over }() // let the panic continue only after the other choice has its answer

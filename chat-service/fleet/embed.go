@@ -12,10 +12,10 @@ import (
 )
 
 // An EmbedEngine computes vectors of token ids, or of texts.
-type EmbedEngine = stream.Sequence[*workerv1.EmbedRequest, *workerv1.EmbedResponse]
+type EmbedEngine = stream.Engine[*workerv1.EmbedRequest, *workerv1.EmbedResponse]
 
 // A ScoreEngine rates documents.
-type ScoreEngine = stream.Sequence[*workerv1.ScoreRequest, *workerv1.ScoreResponse]
+type ScoreEngine = stream.Engine[*workerv1.ScoreRequest, *workerv1.ScoreResponse]
 
 // EmbedEngine returns the worker's embedding engine. peer is the worker's name at the time of the
 // choice.
@@ -26,10 +26,10 @@ func (w *Worker) ScoreEngine(peer string) ScoreEngine { return w.score(peer) }
 
 // dialUnary returns the engine behind a unary method of a worker, by the worker's name. self is this
 // hop's name.
-func dialUnary[Req, In, Out any](self string, client workerv1.WorkerClient, ask func(context.Context, Req, ...grpc.CallOption) (*Out, error), m *rpc.Method[Req, In, Out]) func(peer string) stream.Sequence[Req, *Out] {
+func dialUnary[Req, In, Out any](self string, client workerv1.WorkerClient, ask func(context.Context, Req, ...grpc.CallOption) (*Out, error), m *rpc.Method[Req, In, Out]) func(peer string) stream.Engine[Req, *Out] {
 	tell := func(ctx context.Context, stop *streamv1.StopStreamRequest) error {
 		_, err := client.Stop(ctx, &workerv1.StopRequest{Stream: stop})
 		return err
 	}
-	return func(peer string) stream.Sequence[Req, *Out] { return rpc.DialUnary(self, peer, ask, tell, m) }
+	return func(peer string) stream.Engine[Req, *Out] { return rpc.DialUnary(self, peer, ask, tell, m) }
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/stream"
 )
 
 // Pretend makes workers the members of the fleet without dialing or probing them, for tests of
@@ -24,16 +26,16 @@ func (f *Fleet) Pretend(workers ...*Worker) {
 	f.workers.Store(&workers)
 }
 
-// Pretended returns a worker for Pretend. It is unhealthy until Say.
-func Pretended(name string, engine Engine) *Worker {
-	w := &Worker{closed: func() {}, conn: io.NopCloser(nil), starter: func(string) Starter { return engine.Starter() }, probeNow: make(chan struct{}, 1), log: slog.New(slog.DiscardHandler)}
+// Pretended returns a worker for Pretend, whose engine is a loop. It is unhealthy until Say.
+func Pretended(name string, engine stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse]) *Worker {
+	w := &Worker{closed: func() {}, conn: io.NopCloser(nil), engine: func(string) Engine { return stream.Push(engine) }, probeNow: make(chan struct{}, 1), log: slog.New(slog.DiscardHandler)}
 	w.name.Store(&name)
 	return w
 }
 
-// PretendStarter replaces the engine of a pretended worker by a Starter.
-func (w *Worker) PretendStarter(starter Starter) {
-	w.starter = func(string) Starter { return starter }
+// PretendEngine replaces the engine of a pretended worker.
+func (w *Worker) PretendEngine(engine Engine) {
+	w.engine = func(string) Engine { return engine }
 }
 
 // Say sets the result of a worker's probe: its info, or nil if it is unhealthy.

@@ -41,11 +41,8 @@ type KVEvents interface {
 	Recv() (*workerv1.KVEventsResponse, error)
 }
 
-// An Engine answers token ids. An item is valid until yield returns.
-type Engine = stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse]
-
-// A Starter is an Engine that needs no goroutine while a link carries the stream.
-type Starter = stream.Starter[*workerv1.TokenRequest, *workerv1.GenerateResponse]
+// An Engine answers token ids. An item is valid until Item returns.
+type Engine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
 
 // A Worker is the connection to one llm-worker, with its state.
 type Worker struct {
@@ -57,7 +54,7 @@ type Worker struct {
 	health   healthpb.HealthClient
 	streams  streamv1.StreamsClient
 	check    func(*Worker, *llmv1.WorkerInfo) error
-	starter  func(peer string) Starter
+	engine   func(peer string) Engine
 	embed    func(peer string) EmbedEngine
 	score    func(peer string) ScoreEngine
 	events   func(context.Context) (KVEvents, error)
@@ -143,9 +140,9 @@ func dial(connect Connect, self, target string, check func(*Worker, *llmv1.Worke
 	generate := codec.Tokens(client.Generate)
 	return &Worker{
 		target: target, conn: conn, client: client, health: healthpb.NewHealthClient(conn), streams: streamv1.NewStreamsClient(conn),
-		starter: func(peer string) Starter { return rpc.DialStarter(self, peer, generate, methods.Worker) },
-		embed:   dialUnary(self, client, client.Embed, methods.WorkerEmbed),
-		score:   dialUnary(self, client, client.Score, methods.WorkerScore),
+		engine: func(peer string) Engine { return rpc.Dial(self, peer, generate, methods.Worker) },
+		embed:  dialUnary(self, client, client.Embed, methods.WorkerEmbed),
+		score:  dialUnary(self, client, client.Score, methods.WorkerScore),
 		events: func(ctx context.Context) (KVEvents, error) {
 			return client.KVEvents(ctx, &workerv1.KVEventsRequest{})
 		},
@@ -183,8 +180,8 @@ func (w *Worker) Last() *llmv1.WorkerInfo {
 	return nil
 }
 
-// Starter returns the worker's engine. peer is the worker's name at the time of the choice.
-func (w *Worker) Starter(peer string) Starter { return w.starter(peer) }
+// Engine returns the worker's engine. peer is the worker's name at the time of the choice.
+func (w *Worker) Engine(peer string) Engine { return w.engine(peer) }
 
 // KVEvents opens the stream of changes of the worker's KV cache.
 func (w *Worker) KVEvents(ctx context.Context) (KVEvents, error) { return w.events(ctx) }

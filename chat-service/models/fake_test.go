@@ -16,6 +16,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/whence-dev/whence/chat-service/chat"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
@@ -62,7 +63,7 @@ func (w *worker) Info(context.Context, *workerv1.InfoRequest) (*llmv1.WorkerInfo
 }
 
 func (w *worker) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
-	return rpc.Serve(&w.hop, st, methods.Worker, w.generate)
+	return rpc.Serve(&w.hop, st, methods.Worker, stream.Push(w.generate))
 }
 
 func (w *worker) generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
@@ -165,7 +166,7 @@ func ask(t *testing.T, r *Registry, model string, tokens uint32, at func(int)) (
 	ctx, ctl := stream.WithControl(t.Context(), time.Second)
 	defer ctl.Release()
 	req := &chatv1.ChatRequest{Model: model, StreamId: stream.NewID(), Messages: []*chatv1.Message{{Role: "user", Content: "hi"}}, Sampling: &llmv1.Sampling{MaxTokens: &tokens}}
-	for out, err := range r.Generate(ctx, req) {
+	for out, err := range chat.Engine(r.Generate).Range(ctx, req) {
 		if err != nil {
 			return got, err
 		}

@@ -39,7 +39,7 @@ type model struct {
 	model *chat.Model
 	pool  *route.Pool
 	queue *admit.Queue // nil if streams wait at the workers
-	chat  chat.Starter
+	chat  chat.Engine
 	embed chat.EmbedEngine
 	score chat.ScoreEngine
 	begun time.Time
@@ -87,15 +87,15 @@ func (r *Registry) prepare(c Card) (*model, error) {
 	})
 	loaded.WorkerContext, loaded.TakesImages = pool.Context, pool.TakesImages
 	loaded.Restarts = restart.Options{Self: self, Allow: pool.Retry, Log: log}
-	workers, embedders, scorers := chat.TokenStarter(pool.Start), stream.Unary(pool.Embed), stream.Unary(pool.Score)
+	workers, embedders, scorers := chat.TokenEngine(pool.Start), stream.Unary(pool.Embed), stream.Unary(pool.Score)
 	var queue *admit.Queue
 	if c.QueueStreams > 0 {
 		queue = admit.New(admit.Options{MaxStreams: c.QueueStreams, MaxTokens: c.QueueTokens, Outage: c.QueueOutage, Room: pool.Room, Admitted: m.Admitted})
-		workers, embedders, scorers = queue.Stage(pool.Generate).Starter(), queue.EmbedStage(embedders), queue.ScoreStage(scorers)
+		workers, embedders, scorers = queue.Stage(workers), queue.EmbedStage(embedders), queue.ScoreStage(scorers)
 	}
 	return &model{
 		card: c, print: print, model: loaded, pool: pool, queue: queue, begun: time.Now(), log: log.With("model", loaded.Name), up: make(chan struct{}),
-		chat:  watchdog.BoundStarter(self, times.Timers, methods.Chat.Tokens, chat.NewStarter(loaded, workers)),
+		chat:  watchdog.Bound(self, times.Timers, methods.Chat.Tokens, chat.New(loaded, workers)),
 		embed: watchdog.Bound(self, times.Timers, methods.ChatEmbeddings.Tokens, chat.Embed(loaded, embedders)),
 		score: watchdog.Bound(self, times.Timers, methods.ChatScore.Tokens, chat.Score(loaded, scorers)),
 	}, nil

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
-	"iter"
 	"log/slog"
 	"maps"
 	"slices"
@@ -222,45 +221,50 @@ func (r *Registry) notify() {
 	r.healthy(healthy > 0)
 }
 
-// Generate is a stream.Sequence. The model that the request names answers.
-func (r *Registry) Generate(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
-	return chat.Starter(r.Start).Sequence()(ctx, req)
+// Generate is a stream.Engine. The model that the request names answers.
+func (r *Registry) Generate(ctx context.Context, req *chatv1.ChatRequest, to stream.Reader[*chatv1.GenerateResponse]) {
+	start(ctx, r, req, to, func(m *model) chat.Engine { return m.chat })
 }
 
-// Start is Generate in the form of a stream.Starter.
-func (r *Registry) Start(ctx context.Context, req *chatv1.ChatRequest, yield func(*chatv1.GenerateResponse, error) bool, resume func(rest func() (over bool))) (over bool) {
-	return with(ctx, r, req, yield, resume, func(m *model) chat.Starter { return m.chat })
+// Embed is a stream.Engine that computes vectors with the model that the request names.
+func (r *Registry) Embed(ctx context.Context, req *chatv1.EmbeddingsRequest, to stream.Reader[*chatv1.EmbeddingsResponse]) {
+	start(ctx, r, req, to, func(m *model) chat.EmbedEngine { return m.embed })
 }
 
-// Embed is a stream.Sequence that computes vectors with the model that the request names.
-func (r *Registry) Embed(ctx context.Context, req *chatv1.EmbeddingsRequest) iter.Seq2[*chatv1.EmbeddingsResponse, error] {
-	return func(yield func(*chatv1.EmbeddingsResponse, error) bool) {
-		with(ctx, r, req, yield, nil, func(m *model) stream.Starter[*chatv1.EmbeddingsRequest, *chatv1.EmbeddingsResponse] {
-			return m.embed.Starter()
-		})
-	}
+// Score is a stream.Engine that rates documents with the model that the request names.
+func (r *Registry) Score(ctx context.Context, req *chatv1.ScoreRequest, to stream.Reader[*chatv1.ScoreResponse]) {
+	start(ctx, r, req, to, func(m *model) chat.ScoreEngine { return m.score })
 }
 
-// Score is a stream.Sequence that rates documents with the model that the request names.
-func (r *Registry) Score(ctx context.Context, req *chatv1.ScoreRequest) iter.Seq2[*chatv1.ScoreResponse, error] {
-	return func(yield func(*chatv1.ScoreResponse, error) bool) {
-		with(ctx, r, req, yield, nil, func(m *model) stream.Starter[*chatv1.ScoreRequest, *chatv1.ScoreResponse] { return m.score.Starter() })
-	}
-}
-
-// with calls a Starter of the model that a request names.
-func with[Req interface{ GetModel() string }, Item any](ctx context.Context, r *Registry, req Req, yield func(Item, error) bool, resume func(func() bool),
-	of func(*model) stream.Starter[Req, Item]) (over bool) {
+// start starts an engine of the model that a request names.
+func start[Req interface{ GetModel() string }, Item any](ctx context.Context, r *Registry, req Req, to stream.Reader[Item], of func(*model) stream.Engine[Req, Item]) {
 	m, err := r.enter(req.GetModel())
 	if err != nil {
 		if cause := stream.Cause(ctx); cause != nil {
 			err = cause
 		}
-		var none Item
-		yield(none, err)
-		return true
+		to.End(err)
+		return
 	}
-	return stream.Finally(m.streams.Done, resume, func(resume func(func() bool)) bool { return of(m)(ctx, req, yield, resume) })
+	of(m)(ctx, req, &modelStream[Item]{stream.RelayTo(to), m})
+}
+
+// A modelStream is the Reader of a stream that enter has counted.
+type modelStream[Item any] struct {
+	stream.Relay[Item]
+
+	model *model
+}
+
+// Item implements stream.Reader.
+func (e *modelStream[Item]) Item(on *stream.Loop, item Item) (more bool) { return e.Pass(on, item) }
+
+// End implements stream.Reader.
+func (e *modelStream[Item]) End(err error) {
+	e.Close(err, func(err error) error {
+		e.model.streams.Done()
+		return err
+	})
 }
 
 // enter returns a model, and counts a stream on it.

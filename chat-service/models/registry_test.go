@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/whence-dev/whence/chat-service/chat"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/internal/polltest"
@@ -267,7 +268,7 @@ func TestCardsChangeTheRequestsToWorkers(t *testing.T) {
 		t.Errorf("%d tokens of 64, %v", n, err)
 	}
 	got := 0
-	for out, err := range r.Generate(t.Context(), &chatv1.ChatRequest{Model: "m", Messages: []*chatv1.Message{{Role: "user", Content: "hi"}}}) {
+	for out, err := range chat.Engine(r.Generate).Range(t.Context(), &chatv1.ChatRequest{Model: "m", Messages: []*chatv1.Message{{Role: "user", Content: "hi"}}}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -295,7 +296,7 @@ func TestModelWithoutTemplateServesAllButChats(t *testing.T) {
 	}
 	got := 0
 	req := &chatv1.ChatRequest{Model: "m", Prompts: []*chatv1.Prompt{{Content: &chatv1.Prompt_Text{Text: "hi"}}}, Sampling: &llmv1.Sampling{MaxTokens: new(uint32(3))}}
-	for out, err := range r.Generate(t.Context(), req) {
+	for out, err := range chat.Engine(r.Generate).Range(t.Context(), req) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -304,7 +305,7 @@ func TestModelWithoutTemplateServesAllButChats(t *testing.T) {
 	if got != 3 {
 		t.Errorf("a completion has %d tokens", got)
 	}
-	for _, err := range r.Embed(t.Context(), &chatv1.EmbeddingsRequest{Model: "m", Inputs: req.GetPrompts()}) {
+	for _, err := range chat.EmbedEngine(r.Embed).Range(t.Context(), &chatv1.EmbeddingsRequest{Model: "m", Inputs: req.GetPrompts()}) {
 		if err != nil {
 			t.Error(err)
 		}
@@ -390,7 +391,7 @@ func TestContract(t *testing.T) {
 			}
 		}
 		return streamtest.Subject[*chatv1.ChatRequest, *chatv1.GenerateResponse]{
-			Sequence: r.Generate, Short: ask("hi", 3), Long: ask("hi", 100_000), Bad: ask("\xff", 3),
+			Engine: r.Generate, Short: ask("hi", 3), Long: ask("hi", 100_000), Bad: ask("\xff", 3),
 			Live: func() int { return int(w.live.Load()) },
 		}
 	})

@@ -17,7 +17,6 @@ package restart
 
 import (
 	"context"
-	"iter"
 	"log/slog"
 	"time"
 
@@ -35,12 +34,15 @@ const Max = 2
 // for another search.
 const Window = 10 * time.Second
 
-// A Source answers one choice. anew omits the part of the answer that another chat-service has
-// delivered.
-type Source func(ctx context.Context, anew bool) iter.Seq2[*chatv1.GenerateResponse, error]
+// A Reader takes the answer of a choice.
+type Reader = stream.Reader[*chatv1.GenerateResponse]
+
+// A Source starts the answer to one choice. anew omits the part of the answer that another chat-service
+// has delivered.
+type Source func(ctx context.Context, anew bool, to Reader)
 
 // A TokenEngine answers token ids.
-type TokenEngine = stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse]
+type TokenEngine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
 
 // Options configure restarts. With the zero value there is no budget and no log.
 type Options struct {
@@ -53,22 +55,21 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Gathered answers a choice of a gathered request with next, and calls next again for a restart.
-func Gathered(ctx context.Context, o *Options, next Source) iter.Seq2[*chatv1.GenerateResponse, error] {
-	return func(yield func(*chatv1.GenerateResponse, error) bool) {
-		r := &run{ctx: ctx, opts: o, next: next, yield: yield, began: time.Now()}
-		for e := (Event{Kind: Begin}); r.step(e); {
-			e = r.attempt()
-		}
-	}
+// Gathered answers a choice of a gathered request with next, and starts next again for a restart.
+func Gathered(ctx context.Context, o *Options, next Source, to Reader) {
+	r := &run{Relay: stream.RelayTo(to), ctx: ctx, opts: o, next: next, began: time.Now()}
+	r.step(nil, Event{Kind: Begin})
+	r.row.Then(r.attempt)
 }
 
-// A run executes the actions of one choice's machine. The stream's goroutine owns its fields.
+// A run executes the actions of one choice's machine. One goroutine at a time uses it.
 type run struct {
+	stream.Relay[*chatv1.GenerateResponse]
+
 	ctx   context.Context //nolint:containedctx // of the stream, which the run is
 	opts  *Options
 	next  Source
-	yield func(*chatv1.GenerateResponse, error) bool
+	row   stream.Row
 	began time.Time
 
 	machine Machine
@@ -76,38 +77,56 @@ type run struct {
 	over    bool // the answer is over, or the reader has left
 }
 
-// An attempt is one run of the engine below.
+// An attempt is one run of the engine below, and its Reader.
 type attempt struct {
+	run     *run
 	callee  stream.Callee // the worker
 	flowing bool          // the attempt has sent a token
 }
 
 type attemptKey struct{}
 
-// attempt runs the engine below once, and returns the event for its end.
-func (r *run) attempt() Event {
-	t := &attempt{}
-	for out, err := range r.next(stream.WithCallee(context.WithValue(r.ctx, attemptKey{}, t), &t.callee), r.anew) {
-		if err != nil {
-			if cause := stream.Cause(r.ctx); cause != nil {
-				return Event{Kind: Stop, Err: cause}
-			}
-			return Event{Kind: Fail, Err: err, Worker: t.callee.Name(), Flowing: t.flowing}
-		}
-		e := Event{Kind: Item, Item: out}
-		if out.GetStarted() != nil {
-			e.Worker = t.callee.Name()
-		}
-		if !r.step(e) {
-			break
-		}
+// attempt starts the engine below.
+func (r *run) attempt() {
+	t := &attempt{run: r}
+	r.next(stream.WithCallee(context.WithValue(r.ctx, attemptKey{}, t), &t.callee), r.anew, t)
+}
+
+// Item implements stream.Reader.
+func (t *attempt) Item(on *stream.Loop, out *chatv1.GenerateResponse) (more bool) {
+	e := Event{Kind: Item, Item: out}
+	if out.GetStarted() != nil {
+		e.Worker = t.callee.Name()
 	}
-	return Event{Kind: Over}
+	return t.run.step(on, e)
+}
+
+// End implements stream.Reader: the answer ends, or is restarted.
+func (t *attempt) End(err error) {
+	r := t.run
+	if stream.FailureOf(err) == nil && r.step(nil, t.last(err)) {
+		r.row.Then(r.attempt)
+	} else {
+		r.End(err)
+	}
+}
+
+// last returns the event for the end of the attempt.
+func (t *attempt) last(err error) Event {
+	cause := stream.Cause(t.run.ctx)
+	switch {
+	case err == nil:
+		return Event{Kind: Over}
+	case cause != nil:
+		return Event{Kind: Stop, Err: cause}
+	default:
+		return Event{Kind: Fail, Err: err, Worker: t.callee.Name(), Flowing: t.flowing}
+	}
 }
 
 // step feeds an event to the machine and executes its action. It returns false when the answer is
 // over, or its reader has left.
-func (r *run) step(e Event) bool {
+func (r *run) step(on *stream.Loop, e Event) bool {
 	if r.over {
 		return false
 	}
@@ -124,16 +143,16 @@ func (r *run) step(e Event) bool {
 		r.anew = a.Anew
 	case Pay:
 		if r.opts.Allow == nil || r.opts.Allow() {
-			return r.step(Event{Kind: Paid})
+			return r.step(on, Event{Kind: Paid})
 		}
-		return r.step(Event{Kind: Unpaid})
+		return r.step(on, Event{Kind: Unpaid})
 	case Deliver:
-		r.over = !r.yield(e.Item, nil) || r.machine.Over()
+		r.over = !r.Pass(on, e.Item) || r.machine.Over()
 	case TakeBack:
-		r.over = !r.takeBack(a)
+		r.over = !r.takeBack(on, a)
 	case End:
 		r.over = true
-		r.yield(nil, a.Err)
+		r.Finish(a.Err)
 	case Done:
 		r.over = true
 	}
@@ -142,7 +161,7 @@ func (r *run) step(e Event) bool {
 
 // takeBack takes back the text of earlier attempts after a worker has admitted the answer again. It
 // returns false if the reader has left.
-func (r *run) takeBack(a Action) bool {
+func (r *run) takeBack(on *stream.Loop, a Action) bool {
 	if r.opts.Log != nil {
 		r.opts.Log.LogAttrs(r.ctx, slog.LevelInfo, "stream restarted",
 			slog.String("stream", stream.ID(r.ctx)), slog.String("hop", r.opts.Self), slog.String("from", a.From), slog.String("to", a.To),
@@ -152,24 +171,29 @@ func (r *run) takeBack(a Action) bool {
 	record.Moved(a.From, a.To, a.Why.Reason, 0)
 	record.AnsweredBy(a.To)
 	record.TakenBack(a.N)
-	return r.yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Restarted{Restarted: &chatv1.Restarted{}}}, nil)
+	return r.Pass(on, &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Restarted{Restarted: &chatv1.Restarted{}}})
 }
 
 // Watch wraps next and notes the first token of an attempt for Gathered. It belongs below all
 // stages that may hold back tokens.
 func Watch(next TokenEngine) TokenEngine {
-	return func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
-		t, _ := ctx.Value(attemptKey{}).(*attempt)
-		if t == nil {
-			return next(ctx, req)
+	return func(ctx context.Context, req *workerv1.TokenRequest, to stream.Reader[*workerv1.GenerateResponse]) {
+		if t, ok := ctx.Value(attemptKey{}).(*attempt); ok {
+			to = &tokenWatch{stream.RelayTo(to), t}
 		}
-		return func(yield func(*workerv1.GenerateResponse, error) bool) {
-			for out, err := range next(ctx, req) {
-				t.flowing = t.flowing || len(out.GetTokens().GetIds()) > 0
-				if !yield(out, err) {
-					return
-				}
-			}
-		}
+		next(ctx, req, to)
 	}
+}
+
+// A tokenWatch is the Reader of an attempt's tokens.
+type tokenWatch struct {
+	stream.Relay[*workerv1.GenerateResponse]
+
+	attempt *attempt
+}
+
+// Item implements stream.Reader.
+func (w *tokenWatch) Item(on *stream.Loop, out *workerv1.GenerateResponse) (more bool) {
+	w.attempt.flowing = w.attempt.flowing || len(out.GetTokens().GetIds()) > 0
+	return w.Pass(on, out)
 }

@@ -46,7 +46,7 @@ func (p *pipeline) engine(ctx context.Context, req *chatv1.ChatRequest) iter.Seq
 	return func(yield func(*chatv1.GenerateResponse, error) bool) {
 		t := p.tries[min(len(p.asked), len(p.tries)-1)]
 		p.asked = append(p.asked, req)
-		for out, err := range restart.Watch(t.worker)(ctx, &workerv1.TokenRequest{}) {
+		for out, err := range restart.Watch(stream.Push(t.worker)).Range(ctx, &workerv1.TokenRequest{}) {
 			var up *chatv1.GenerateResponse
 			switch m := out.GetMessage().(type) {
 			case *workerv1.GenerateResponse_Started:
@@ -110,18 +110,19 @@ type engine = stream.Sequence[*chatv1.ChatRequest, *chatv1.GenerateResponse]
 
 // restarting returns an engine that restarts gathered answers of next.
 func restarting(o restart.Options, next engine) engine {
-	return func(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
+	return stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse](func(ctx context.Context, req *chatv1.ChatRequest, to restart.Reader) {
 		if !req.GetGathered() {
-			return next(ctx, req)
+			stream.Push(next)(ctx, req, to)
+			return
 		}
-		return restart.Gathered(ctx, &o, func(ctx context.Context, anew bool) iter.Seq2[*chatv1.GenerateResponse, error] {
+		restart.Gathered(ctx, &o, func(ctx context.Context, anew bool, to restart.Reader) {
 			asked := proto.CloneOf(req)
 			if anew {
 				asked.Answered = nil
 			}
-			return next(ctx, asked)
-		})
-	}
+			stream.Push(next)(ctx, asked, to)
+		}, to)
+	}).Range
 }
 
 func ask(ctx context.Context, o restart.Options, p *pipeline, req *chatv1.ChatRequest) (got outcome) {

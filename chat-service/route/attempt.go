@@ -7,7 +7,6 @@ import (
 	"github.com/whence-dev/whence/chat-service/fleet"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
-	"github.com/whence-dev/whence/pkg/rpc/loop"
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
@@ -33,8 +32,6 @@ type attempt struct {
 	// Set by open.
 	stop   func(cause error)
 	finish func()
-	own    *loop.Carrier // carries the call; nil if no Loop carries the stream
-	whole  *loop.Carrier // carries the stream
 	// fetches: the worker fetches the prompt that another worker has read. The other worker's engine
 	// keeps the prompt until then, so the call is not stopped before its first message.
 	fetches bool
@@ -72,19 +69,17 @@ func (a *attempt) settle(begun bool) {
 }
 
 // open returns the context of the call, which a stop of ctx's stream stops too, unless the call
-// fetches: see drive.halt. down is called on its own goroutine when the worker becomes unhealthy.
-func (a *attempt) open(ctx context.Context, down func()) context.Context {
+// fetches: see drive.halt. to is ended if the call breaks. down is called on its own goroutine when the
+// worker becomes unhealthy.
+func (a *attempt) open(ctx context.Context, to tokenReader, down func()) context.Context {
 	part := stream.WithControl
 	if a.fetches {
 		part = stream.Detached
 	}
 	calling, ctl := part(ctx, rpc.DefaultGrace)
 	a.stop = ctl.Stop
+	ctl.OnBreak(to.End)
 	well := a.worker.AfterDown(down)
-	if a.whole = loop.Of(ctx); a.whole != nil { // an abandoned call may still have messages
-		a.own = &loop.Carrier{}
-		calling = loop.With(calling, a.own)
-	}
 	a.finish = func() {
 		well()
 		ctl.Release()
@@ -105,6 +100,16 @@ func (a *attempt) complete(u *llmv1.Usage) {
 	}
 	if a.expected >= 0 {
 		u.ExpectedCachedTokens = new(uint32(a.expected))
+	}
+}
+
+// isEnded reports whether the call is over.
+func (a *attempt) isEnded() bool {
+	select {
+	case <-a.ended:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/whence-dev/whence/chat-service/crash"
 	"github.com/whence-dev/whence/chat-service/fleet"
 	"github.com/whence-dev/whence/chat-service/route/failover"
 	"github.com/whence-dev/whence/chat-service/route/fit"
@@ -23,19 +22,19 @@ import (
 )
 
 type (
-	event   = failover.Event[*fleet.Worker]
-	action  = failover.Action[*fleet.Worker]
-	yielder = func(*workerv1.GenerateResponse, error) bool
+	event       = failover.Event[*fleet.Worker]
+	action      = failover.Action[*fleet.Worker]
+	tokenReader = stream.Reader[*workerv1.GenerateResponse]
 )
 
 // A drive runs one stream: it executes the actions of the stream's failover machine, and feeds it
 // events.
 //
-// Each attempt has a goroutine, which calls the worker. It carries each message through the machine
-// and up to the reader (receive.go), or ends early if a Loop reads the worker's link. Timers,
-// health changes, stops and the stream's turn to move have goroutines of their own (watch.go). All
-// of them step the machine under mu. mu is free while the reader handles a message: events that
-// occur then wait in pending for the goroutine that yields.
+// Each attempt has a goroutine, which starts the worker's engine. A message passes through the machine
+// up to the reader (receive.go) on the goroutine that carries it. Timers, health changes, stops and the
+// stream's turn to move have goroutines of their own (watch.go). All of them step the machine under
+// mu. mu is free while the reader handles a message: events that occur then wait in pending for the
+// goroutine that carries the message.
 type drive struct {
 	// Static.
 	ctx      context.Context //nolint:containedctx // of the stream, which the drive is
@@ -45,26 +44,29 @@ type drive struct {
 	began    time.Time
 	waiter   waiter      // the stream's entry in the queue of streams that move
 	turns    atomic.Bool // takeTurn has started a goroutine that has not run yet
-	unstop   func() bool // nil until Start sets it
 
 	mu      sync.Mutex // guards the following fields
 	machine *failover.Machine[*fleet.Worker]
-	yield   yielder                    // called without mu, by one goroutine at a time; nil after the reader has left
+	to      tokenReader                // called without mu, by one goroutine at a time
+	left    bool                       // the reader has left
 	now     time.Duration              // time of the current event, since began
+	on      *stream.Loop               // carries the current message; may be nil
 	out     *workerv1.GenerateResponse // the current message
 	answer  idlist.List                // token ids delivered so far
 	err     error                      // the cause for leaving the current call after the reader has left
 
-	carrier  *attempt         // the attempt whose goroutine steps the machine, or was when it panicked
-	yielding bool             // the reader has a message; then its goroutine steps the machine
-	ending   bool             // the current call has its last message, and steps the machine when it is over
-	pending  failover.Pending // events that occurred during yielding or ending
-	over     bool             // the stream has ended, or its reader has left
-	ended    func()           // called when over becomes true; nil until Start returns false; must not block
-	timer    *time.Timer      // nil until the machine first needs a timer
-	armed    time.Duration    // when timer fires, since began; 0 if it is not armed
-	crash    *crash.Crash     // a panic or exit of an attempt's goroutine
-	stopped  bool             // the machine has been told that the stream was stopped
+	carrier *attempt         // the attempt whose message steps the machine, or did when the reader panicked
+	inside  bool             // the reader has a message; then its goroutine steps the machine
+	closing bool             // the current call has its last message, and steps the machine when it is over
+	pending failover.Pending // events that occurred while inside or closing
+	over    bool             // the stream has ended, or its reader has left
+	ending  error            // of the stream, for the reader
+	awaited *attempt         // the reader gets the ending when this attempt's call is over; nil if there is none
+	told    bool             // the reader has its ending
+	timer   *time.Timer      // nil until the machine first needs a timer
+	armed   time.Duration    // when timer fires, since began; 0 if it is not armed
+	stopped bool             // the machine has been told that the stream was stopped
+	unstop  func() bool      // nil until Start sets it
 
 	attempt *attempt   // the attempt that answers, or will answer once its prompt is read; may be nil
 	next    *attempt   // the attempt that will replace attempt
@@ -75,74 +77,47 @@ type drive struct {
 // errReaderPanicked is the cause for leaving a call whose reader panicked.
 var errReaderPanicked = streamerr.New(streamerr.Internal, "the reader panicked")
 
-// Generate is Start in the form of a stream.Sequence.
+// Generate is Start for a loop.
 func (p *Pool) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
-	return stream.Starter[*workerv1.TokenRequest, *workerv1.GenerateResponse](p.Start).Sequence()(ctx, req)
+	return stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse](p.Start).Range(ctx, req)
 }
 
-// Start is a stream.Starter. A stream ends with UNAVAILABLE if no worker can be reached, and with
+// Start is a stream.Engine. A stream ends with UNAVAILABLE if no worker can be reached, and with
 // its first loss if no other worker can continue it. A stream that Loops carry needs no goroutine.
-func (p *Pool) Start(ctx context.Context, req *workerv1.TokenRequest, yield yielder, resume func(rest func() (over bool))) (over bool) {
+func (p *Pool) Start(ctx context.Context, req *workerv1.TokenRequest, to tokenReader) {
 	if cause := stream.Cause(ctx); cause != nil {
-		yield(nil, cause)
-		return true
+		to.End(cause)
+		return
 	}
-	d := p.drive(ctx, req, yield)
-	return stream.Finally(d.close, resume, func(resume func(rest func() (over bool))) bool {
-		d.handle(failover.Begin)
-		d.unstop = stream.AtStop(ctx, func(error) { d.halt() })
-		if d.notifyEnd(func() {
-			resume(func() bool {
-				d.crash.Repeat()
-				return true
-			})
-		}) {
-			return false
-		}
-		d.crash.Repeat()
-		return true
-	})
+	d := p.drive(ctx, req, to)
+	d.watch(func() { d.handle(failover.Begin) })
+	undo := stream.AtStop(ctx, func(error) { d.halt() })
+	d.mu.Lock()
+	over := d.over
+	d.unstop = undo
+	d.mu.Unlock()
+	if over {
+		undo()
+	}
 }
 
-func (p *Pool) drive(ctx context.Context, req *workerv1.TokenRequest, yield yielder) *drive {
+func (p *Pool) drive(ctx context.Context, req *workerv1.TokenRequest, to tokenReader) *drive {
 	now := time.Now()
 	p.retries.Earn(now)
 	d := &drive{
 		ctx: ctx, pool: p, req: req, sampling: fit.Seeded(req.GetSampling()), began: now,
-		machine: failover.New[*fleet.Worker](p.opts.limits()), yield: yield, err: errReaderPanicked,
+		machine: failover.New[*fleet.Worker](p.opts.limits()), to: to, err: errReaderPanicked,
 	}
-	d.ctx = prefetch.With(prefetch.WithTouched(ctx, d.machine), prefetch.Of(d), prefetch.Func(yield))
+	d.ctx = prefetch.With(prefetch.WithTouched(ctx, d.machine), prefetch.Of(d))
 	d.waiter = waiter{began: now, turn: d.takeTurn}
 	return d
 }
 
-// notifyEnd has ended called when the stream is over. It returns false if the stream is over
-// already.
-func (d *drive) notifyEnd(ended func()) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.over {
-		return false
-	}
-	d.ended = ended
-	return true
-}
-
-// end ends the stream, once. mu is held.
+// end ends the stream, once: it stops the call that still runs. The reader gets the ending when that
+// call is over. Abandoned calls end by themselves. mu is held.
 func (d *drive) end() {
 	d.over = true
-	if d.ended != nil {
-		d.ended()
-	}
-}
-
-// close stops the calls that still run and waits for them. Abandoned calls end by themselves.
-func (d *drive) close() {
-	if d.unstop != nil {
-		d.unstop()
-	}
 	d.pool.leaveQueue(&d.waiter)
-	d.mu.Lock()
 	if d.timer != nil {
 		d.timer.Stop()
 	}
@@ -155,40 +130,67 @@ func (d *drive) close() {
 		a = r.attempt
 	}
 	if a == nil || a.behind {
-		d.mu.Unlock()
 		return
 	}
-	fetching := a.isFetching()
+	awaited := !a.isEnded() && !a.isFetching()
 	a.leave(d.err)
-	d.mu.Unlock()
-	if fetching {
-		return
+	if awaited {
+		d.awaited = a
 	}
-	<-a.ended
+}
+
+// unlock releases mu, and gives the reader its ending if it is due. The caller serves only this stream.
+func (d *drive) unlock() {
+	if d.endsNow() {
+		d.close()
+	}
+}
+
+// endsNow releases mu, and reports whether the caller must call close.
+func (d *drive) endsNow() bool {
+	defer d.mu.Unlock()
+	if !d.over || d.awaited != nil || d.told {
+		return false
+	}
+	d.told = true
+	return true
+}
+
+// close gives the reader its ending. If the reader panics, the stream breaks.
+func (d *drive) close() {
+	d.mu.Lock()
+	undo := d.unstop
+	d.mu.Unlock()
+	if undo != nil {
+		undo()
+	}
+	stream.Guard(func() { d.to.End(d.ending) }, func(failure *stream.Failure) { stream.ControlOf(d.ctx).Break(failure) })
 }
 
 // step feeds an event to the machine and executes its actions, then handles the events that
 // occurred while the reader had a message. mu is held, except while the reader has a message.
 func (d *drive) step(e event) {
 	d.react(e)
-	if d.pending != 0 && d.carrier != nil {
-		d.carrier.own.Wait() // what follows may search for a worker and write a log line
+	if d.pending != 0 {
+		d.on.Wait() // what follows may search for a worker and write a log line
 	}
 	for d.pending != 0 && !d.finished() {
 		d.now = time.Since(d.began)
 		d.react(event{Kind: d.pending.Take()})
 	}
-	if d.finished() {
-		if !d.over {
-			d.end()
+	switch {
+	case !d.finished():
+		d.arm()
+	case !d.over:
+		if d.left {
+			d.ending = stream.Cause(d.ctx)
 		}
-		return
+		d.end()
 	}
-	d.arm()
 }
 
 // finished reports whether the stream has ended or its reader has left.
-func (d *drive) finished() bool { return d.yield == nil || d.machine.Over() }
+func (d *drive) finished() bool { return d.left || d.machine.Over() }
 
 func (d *drive) react(e event) {
 	switch e.Kind {
@@ -202,7 +204,7 @@ func (d *drive) react(e event) {
 	for again := true; again; {
 		again = false
 		for _, a := range d.machine.Step(d.now, e) {
-			if e, again = d.do(a); again || d.yield == nil {
+			if e, again = d.do(a); again || d.left {
 				break // only the last action of a step has an answer
 			}
 		}
@@ -231,10 +233,10 @@ func (d *drive) do(a action) (answer event, again bool) {
 	case failover.Moved:
 		d.pool.noteMove(d.ctx, a, d.next.peer)
 	case failover.Finish:
-		d.pass(d.finish(), nil)
+		d.pass(d.finish())
 	case failover.End:
 		d.abandonHandover(a.Err)
-		d.pass(nil, a.Err)
+		d.ending = a.Err
 	case failover.Wait:
 		if !d.stopped && stream.Cause(d.ctx) != nil {
 			d.pending.Add(failover.Tick) // no running call reports the stop
@@ -302,10 +304,10 @@ func (d *drive) call() {
 func (d *drive) start(a *attempt, req *workerv1.TokenRequest) {
 	r := &reception{drive: d, attempt: a}
 	a.fetches = len(req.GetKvTransfer().GetParameters()) > 0
-	ctx := a.open(prefetch.With(d.ctx, prefetch.Of(r), prefetch.Of(a)), func() { d.watch(func() { d.workerDown(a) }) })
+	ctx := a.open(prefetch.With(d.ctx, prefetch.Of(r), prefetch.Of(a)), r, func() { d.watch(func() { d.workerDown(a) }) })
 	ledger.SendsPrompt(d.ctx)
 	d.pool.calls.Add(1)
-	bigstack.Go(func() { r.run(func() bool { return a.worker.Starter(a.peer)(ctx, req, r.take, r.resume) }) })
+	bigstack.Go(func() { stream.Start(ctx, a.worker.Engine(a.peer), req, tokenReader(r)) })
 }
 
 // leave abandons the current attempt, or that of its prefill worker, without waiting: waiting would

@@ -85,11 +85,11 @@ func TestPoolKeepsTheContract(t *testing.T) {
 			w.Say(long)
 		}
 		return streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse]{
-			Sequence: p.Generate,
-			Short:    func() *workerv1.TokenRequest { return ask(3) },
-			Long:     func() *workerv1.TokenRequest { return ask(60) },
-			Bad:      func() *workerv1.TokenRequest { return &workerv1.TokenRequest{} },
-			Live:     func() int { return a.running() + b.running() },
+			Engine: p.Start,
+			Short:  func() *workerv1.TokenRequest { return ask(3) },
+			Long:   func() *workerv1.TokenRequest { return ask(60) },
+			Bad:    func() *workerv1.TokenRequest { return &workerv1.TokenRequest{} },
+			Live:   func() int { return a.running() + b.running() },
 		}
 	})
 }
@@ -520,12 +520,12 @@ func TestPanicOfAnEngineIsTheStreamsOwn(t *testing.T) {
 // BenchmarkRelay measures the pool's overhead per token.
 func BenchmarkRelay(b *testing.B) {
 	item := &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{1}}}}
-	endless := fleet.Engine(func(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+	endless := func(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {
 			for yield(item, nil) {
 			}
 		}
-	})
+	}
 	for _, workers := range []int{1, 2} {
 		b.Run(fmt.Sprint(workers, " workers"), func(b *testing.B) {
 			p := poolOf(b, Options{Migrations: 3, MigrateAfter: time.Minute})

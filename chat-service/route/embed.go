@@ -55,7 +55,7 @@ func (p *Pool) Score(ctx context.Context, req *workerv1.ScoreRequest) (*workerv1
 
 // pool has a worker answer a request with one item. If the worker fails, the request is retried like a
 // stream without tokens. The stream's timers bound the worker's time.
-func pool[Req, Resp any](ctx context.Context, p *Pool, r *pooling, req Req, of func(w *fleet.Worker, peer string) stream.Sequence[Req, Resp]) (resp Resp, err error) {
+func pool[Req, Resp any](ctx context.Context, p *Pool, r *pooling, req Req, of func(w *fleet.Worker, peer string) stream.Engine[Req, Resp]) (resp Resp, err error) {
 	p.retries.Earn(time.Now())
 	began := time.Now()
 	machine := failover.New[*fleet.Worker](failover.Limits{})
@@ -92,10 +92,10 @@ func pool[Req, Resp any](ctx context.Context, p *Pool, r *pooling, req Req, of f
 }
 
 // once calls the worker.
-func once[Req, Resp any](ctx context.Context, a *attempt, engine stream.Sequence[Req, Resp], req Req) (resp Resp, err error) {
+func once[Req, Resp any](ctx context.Context, a *attempt, engine stream.Engine[Req, Resp], req Req) (resp Resp, err error) {
 	defer a.charge.End()
 	ledger.SendsPrompt(ctx)
-	for resp, err = range engine(ctx, req) {
+	for resp, err = range engine.Range(ctx, req) {
 		if err == nil {
 			a.worker.Deliver()
 		}

@@ -128,9 +128,9 @@ func TestPoolOfEmbeddersKeepsTheContract(t *testing.T) {
 		p := poolOf(t, Options{Policy: named(policy.LeastLoaded)}, &fake{name: "w0"}, &fake{name: "w1"})
 		embeds(p, nil, nil)
 		return streamtest.Subject[*workerv1.EmbedRequest, *workerv1.EmbedResponse]{
-			Sequence: stream.Unary(p.Embed),
-			Short:    func() *workerv1.EmbedRequest { return text(2) },
-			Bad:      func() *workerv1.EmbedRequest { return text(contextLength + 1) },
+			Engine: stream.Unary(p.Embed),
+			Short:  func() *workerv1.EmbedRequest { return text(2) },
+			Bad:    func() *workerv1.EmbedRequest { return text(contextLength + 1) },
 			Live: func() (n int) {
 				for _, w := range p.Members() {
 					n += int(w.Load())

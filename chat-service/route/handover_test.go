@@ -54,11 +54,11 @@ func TestPoolThatHandsOverKeepsTheContract(t *testing.T) {
 			w.Say(long)
 		}
 		return streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse]{
-			Sequence: p.Generate,
-			Short:    func() *workerv1.TokenRequest { return ask(3) },
-			Long:     func() *workerv1.TokenRequest { return ask(60) },
-			Bad:      func() *workerv1.TokenRequest { return &workerv1.TokenRequest{} },
-			Live:     func() int { return fakes[0].running() + fakes[1].running() + fakes[2].running() },
+			Engine: p.Start,
+			Short:  func() *workerv1.TokenRequest { return ask(3) },
+			Long:   func() *workerv1.TokenRequest { return ask(60) },
+			Bad:    func() *workerv1.TokenRequest { return &workerv1.TokenRequest{} },
+			Live:   func() int { return fakes[0].running() + fakes[1].running() + fakes[2].running() },
 		}
 	})
 }

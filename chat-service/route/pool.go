@@ -1,6 +1,6 @@
 // Package route finds a worker for a stream, and another worker when the first fails.
 //
-// A Pool is a stream.Sequence over the workers of a fleet. Package policy chooses among the healthy
+// A Pool is a stream.Engine over the workers of a fleet. Package policy chooses among the healthy
 // workers, and package failover decides how a stream continues when its worker fails: before the
 // first token the request is retried on another worker; after it, another worker continues from the
 // prompt and the answer so far. The caller sees one stream: Started once, every token once, and one

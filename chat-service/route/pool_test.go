@@ -42,7 +42,7 @@ type service struct {
 }
 
 func (s *service) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
-	return rpc.Serve(&s.hop, st, methods.Worker, s.fake.generate)
+	return rpc.Serve(&s.hop, st, methods.Worker, stream.Push(s.fake.generate))
 }
 
 func (s *service) Info(context.Context, *workerv1.InfoRequest) (*llmv1.WorkerInfo, error) {

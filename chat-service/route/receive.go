@@ -2,9 +2,9 @@ package route
 
 import (
 	"log/slog"
+	"sync/atomic"
 	"time"
 
-	"github.com/whence-dev/whence/chat-service/crash"
 	"github.com/whence-dev/whence/chat-service/route/failover"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
@@ -17,56 +17,44 @@ import (
 
 // This file carries messages through the machine to the reader.
 
-// A reception carries the messages of an attempt's call to the reader, and holds back the last one.
+// A reception is the Reader of an attempt's call: it carries the messages to the reader of the stream,
+// and holds back the last one.
 type reception struct {
 	drive   *drive
 	attempt *attempt
 	last    *workerv1.GenerateResponse // the End; nil if there is none
-	err     error                      // the error that ended the call
+	over    atomic.Bool                // a call that breaks may end twice
 }
 
-// run is the goroutine of an attempt: f calls the worker, or finishes a call that Loops have
-// carried. When the call is over, run steps the machine with its last message.
-func (r *reception) run(f func() (over bool)) {
-	d, over := r.drive, true // also if f panics
-	defer func() {
-		if over {
-			d.pool.calls.Done()
-		}
-	}()
-	crash.Watch(func() {
-		if over = r.receive(f); over {
-			d.conclusion(r.attempt, r.last, r.err)
-		}
-	}, func(c *crash.Crash) { d.crashed(r.attempt, c) })
-}
-
-func (r *reception) receive(f func() (over bool)) (over bool) {
-	over = true
-	defer func() {
-		if over {
-			r.attempt.finish()
-		}
-	}()
-	over = f()
-	return over
-}
-
-// resume starts a goroutine that finishes a call that Loops have carried.
-func (r *reception) resume(rest func() (over bool)) { bigstack.Go(func() { r.run(rest) }) }
-
-// take carries a message to the reader, or keeps the last one. It returns false to end the call.
-func (r *reception) take(out *workerv1.GenerateResponse, failed error) bool {
+// Item implements stream.Reader. It returns false to end the call.
+func (r *reception) Item(on *stream.Loop, out *workerv1.GenerateResponse) (more bool) {
 	switch {
-	case r.last != nil || r.err != nil:
+	case r.last != nil:
 		return false // a message after the ending
-	case failed != nil || out.GetEnd() != nil:
-		r.last, r.err = out, failed
+	case out.GetEnd() != nil:
+		r.last = out
 		r.drive.ends(r.attempt)
 		return true
 	default:
-		return r.drive.carry(r.attempt, out)
+		return r.drive.carry(r.attempt, on, out)
 	}
+}
+
+// End implements stream.Reader: it steps the machine with the last message of the call.
+func (r *reception) End(err error) {
+	if r.over.Swap(true) {
+		return
+	}
+	d := r.drive
+	defer d.pool.calls.Done()
+	r.attempt.finish()
+	d.watch(func() {
+		if failure := stream.FailureOf(err); failure != nil {
+			d.failed(r.attempt, failure)
+		} else {
+			d.conclusion(r.attempt, r.last, err)
+		}
+	})
 }
 
 // ends notes that the last message of an attempt has arrived.
@@ -74,12 +62,12 @@ func (d *drive) ends(a *attempt) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !a.closed {
-		a.over, d.ending = true, true
+		a.over, d.closing = true, true
 	}
 }
 
 // carry takes a message through the machine to the reader. It returns false to end the call.
-func (d *drive) carry(a *attempt, out *workerv1.GenerateResponse) bool {
+func (d *drive) carry(a *attempt, on *stream.Loop, out *workerv1.GenerateResponse) bool {
 	now := time.Since(d.began) // the only reading of the clock
 	d.mu.Lock()
 	defer d.carried(a)
@@ -88,16 +76,15 @@ func (d *drive) carry(a *attempt, out *workerv1.GenerateResponse) bool {
 		a.stop(a.cause) // a call that has fetched its prompt is stopped only now
 		return false
 	}
-	defer a.whole.Return(a.own.Lend(a.whole))
 	a.charge.Note(out)
-	d.now, d.out, d.carrier = now, out, a
+	d.now, d.on, d.out, d.carrier = now, on, out, a
 	if d.prefill != nil {
 		d.step(d.readerMessage(out))
 	} else {
 		d.step(eventOf(out))
 	}
-	d.out, d.carrier = nil, nil
-	if d.yield == nil {
+	d.on, d.out, d.carrier = nil, nil, nil
+	if d.left {
 		a.leave(d.err)
 	}
 	return !a.closed
@@ -105,10 +92,13 @@ func (d *drive) carry(a *attempt, out *workerv1.GenerateResponse) bool {
 
 // carried releases mu. If the reader has panicked, the worker gets the cause first.
 func (d *drive) carried(a *attempt) {
-	if d.yielding {
+	if d.inside && d.carrier == a {
+		d.on = nil
 		a.leave(d.err)
 	}
-	d.mu.Unlock()
+	if d.endsNow() { // an abandoned call goes on; End may block, and this goroutine may be a Loop
+		bigstack.Go(d.close)
+	}
 }
 
 // eventOf converts a message of the decoding worker to an event.
@@ -126,11 +116,14 @@ func eventOf(out *workerv1.GenerateResponse) event {
 // conclusion steps the machine with the last message of a call, unless the stream has left it.
 func (d *drive) conclusion(a *attempt, last *workerv1.GenerateResponse, err error) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
+	defer d.unlock()
+	if d.awaited == a {
+		d.awaited = nil
+	}
 	if a.closed {
 		return
 	}
-	a.over, d.ending, d.pending = true, false, 0 // the end of the call supersedes them
+	a.over, d.closing, d.pending = true, false, 0 // the end of the call supersedes them
 	a.leave(nil)
 	d.now, d.out, d.carrier = time.Since(d.began), last, a
 	switch {
@@ -157,28 +150,29 @@ func (d *drive) deliver(n int) {
 		}
 		d.answer.Add(tokens.GetIds())
 	}
-	d.pass(d.out, nil)
+	d.pass(d.out)
 }
 
-// pass yields a message to the reader, without holding mu.
-func (d *drive) pass(out *workerv1.GenerateResponse, err error) {
-	d.yielding = true // stays true after a panic
-	more := d.unlocked(out, err)
-	d.yielding = false
+// pass passes a message to the reader, without holding mu.
+func (d *drive) pass(out *workerv1.GenerateResponse) {
+	d.inside = true // stays true after a panic
+	more := d.unlocked(out)
+	d.inside = false
 	if more {
 		return
 	}
-	d.yield = nil
+	d.left = true
 	d.err = streamerr.New(streamerr.Completed, "the reader has what it needs")
 	if cause := stream.Cause(d.ctx); cause != nil {
 		d.err = cause // the stop made the reader leave
 	}
 }
 
-func (d *drive) unlocked(out *workerv1.GenerateResponse, err error) bool {
+func (d *drive) unlocked(out *workerv1.GenerateResponse) bool {
+	on := d.on
 	d.mu.Unlock()
 	defer d.mu.Lock()
-	return d.yield(out, err)
+	return d.to.Item(on, out)
 }
 
 // cut shortens a message to its first n tokens, with their details.
@@ -203,26 +197,28 @@ func (d *drive) finish() *workerv1.GenerateResponse {
 	}}}
 }
 
-// crashed ends the stream after a panic or an exit of an engine or of the reader. A panic of an
+// failed ends the stream after a panic or an exit of an engine or of the reader. A panic of an
 // abandoned call is only logged, unless the reader has a message from that call.
-func (d *drive) crashed(a *attempt, c *crash.Crash) {
+func (d *drive) failed(a *attempt, failure *stream.Failure) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if a.closed && d.carrier != a || d.over {
-		if c.Panicked() {
+	defer d.unlock()
+	if d.awaited != a && (a.closed && d.carrier != a || d.over) {
+		if failure.Value != nil {
 			d.pool.opts.Log.LogAttrs(d.ctx, slog.LevelError, "the call of a worker that was left panicked",
-				slog.String("stream", stream.ID(d.ctx)), slog.String("hop", d.pool.opts.Self), slog.String("worker", a.peer), slog.String("panic", panicvalue.Text(c)))
+				slog.String("stream", stream.ID(d.ctx)), slog.String("hop", d.pool.opts.Self), slog.String("worker", a.peer), slog.String("panic", panicvalue.Text(failure.Value)+"\n"+string(failure.Stack)))
 		}
 		return
 	}
-	d.collapse(c)
+	if d.awaited == a {
+		d.awaited = nil
+	}
+	d.collapse(failure)
 }
 
 // collapse ends the stream after a panic or an exit. mu is held.
-func (d *drive) collapse(c *crash.Crash) {
-	d.yield = nil
+func (d *drive) collapse(failure *stream.Failure) {
+	d.left, d.ending = true, failure
 	if !d.over {
-		d.crash = c
 		d.end()
 	}
 }

@@ -18,6 +18,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/logtest"
 	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/stream/streamtest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -169,5 +170,53 @@ func TestPanicOfAnAbandonedCallIsLogged(t *testing.T) {
 		if got.err != nil || len(got.tokens) != 9 || log.Count("the call of a worker that was left panicked") != 1 || log.Count("receive_test.go") == 0 || log.Count("the left call's bug") != 0 || log.Count("level=ERROR") != 1 {
 			t.Error(len(got.tokens), got.err, log.String())
 		}
+	})
+}
+
+// An unluckyReader is a Reader that panics in End.
+type unluckyReader struct{}
+
+func (unluckyReader) Item(*stream.Loop, *workerv1.GenerateResponse) bool { return true }
+
+func (unluckyReader) End(error) { panic("unlucky") }
+
+// TestPanicOfTheReadersEndBreaksTheStream: on whichever goroutine the End is called, the code that
+// started the stream learns of the panic.
+func TestPanicOfTheReadersEndBreaksTheStream(t *testing.T) {
+	for name, worker := range map[string]stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse]{
+		"after the call": (&fake{name: "w/0"}).generate, "while the abandoned call runs": babbling(20, 1), "without a call": nil,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := poolOf(t, Options{})
+			if worker != nil {
+				w := fleet.Pretended("w/0", worker)
+				w.Say(info("w/0"))
+				p.Pretend(w)
+			}
+			ctx, ctl := controlled(t)
+			defer ctl.Release()
+			broken := make(chan error, 1)
+			ctl.OnBreak(func(err error) { broken <- err })
+			p.Start(ctx, ask(5), unluckyReader{})
+			if failure := stream.FailureOf(<-broken); failure == nil || failure.Value != any("unlucky") {
+				t.Error(name, failure)
+			}
+			p.calls.Wait()
+		})
+	}
+}
+
+// TestPanicOfAnEngineGivesItsPlaceBack: a stream that has moved to a worker, and ends before its next
+// token, does not count as moving any longer.
+func TestPanicOfAnEngineGivesItsPlaceBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &fake{name: "w/1", fault: func(int) error { panic("a bug") }}
+		p := poolOf(t, Options{Policy: inOrder, Migrations: 1}, losing("w/0", 4), b)
+		r := streamtest.Record[*workerv1.GenerateResponse](t, nil)
+		p.Start(t.Context(), ask(9), r)
+		if _, err := r.Await(); stream.FailureOf(err) == nil || len(p.moving) != 0 || len(b.asked) != 1 {
+			t.Error(err, p.moving, len(b.asked))
+		}
+		p.calls.Wait()
 	})
 }

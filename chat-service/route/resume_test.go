@@ -14,45 +14,28 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/fleet"
 	"github.com/whence-dev/whence/chat-service/route/policy"
-	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/stream/streamtest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// carriedBy returns a worker that runs f in the way that Loops carry a call: another goroutine
-// yields its messages, and rest does what follows the last one. rest calls end before it ends the
-// call.
+// carriedBy returns a worker whose messages come on another goroutine than the one that starts its
+// engine, as with Loops. end is called before the call ends.
 func carriedBy(f *fake, end func()) *fleet.Worker {
 	w := fleet.Pretended(f.name, f.generate)
-	w.PretendStarter(func(ctx context.Context, req *workerv1.TokenRequest, yield func(*workerv1.GenerateResponse, error) bool, resume func(func() bool)) bool {
-		carried := func() (out *workerv1.GenerateResponse, err, thrown any) {
-			more := true
-			defer func() { thrown = recover() }()
-			for out, err := range f.generate(ctx, req) {
-				if !more {
+	w.PretendEngine(func(ctx context.Context, req *workerv1.TokenRequest, to tokenReader) {
+		e := &stream.Entry[*workerv1.GenerateResponse]{}
+		e.Init(ctx, to)
+		go e.Run(func() (err error) {
+			for out, failed := range f.generate(ctx, req) {
+				if err = failed; failed != nil || !e.Item(nil, out) {
 					break
 				}
-				if err != nil || out.GetEnd() != nil {
-					return out, err, nil
-				}
-				more = yield(out, nil)
 			}
-			return nil, nil, nil
-		}
-		go func() {
-			out, err, thrown := carried()
-			resume(func() bool {
-				end()
-				if thrown != nil {
-					panic(thrown)
-				}
-				if failed, _ := err.(error); out != nil || failed != nil {
-					yield(out, failed)
-				}
-				return true
-			})
-		}()
-		return false
+			end()
+			return err
+		})
 	})
 	w.Say(info(f.name))
 	return w
@@ -84,12 +67,12 @@ func over(t *testing.T, p *Pool, fakes ...*fake) {
 func TestCarriedCallGivesTheSameStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		want := read(t.Context(), poolOf(t, Options{}, &fake{name: "w/0"}), ask(9), nil)
-		a, rests := &fake{name: "w/0"}, 0
-		p := resumed(t, Options{}, func() { rests++ }, a)
+		a, ends := &fake{name: "w/0"}, 0
+		p := resumed(t, Options{}, func() { ends++ }, a)
 		read(t.Context(), p, ask(9), nil).same(t, want)
 		over(t, p, a)
-		if rests != 1 {
-			t.Errorf("rest was called %d times", rests)
+		if ends != 1 {
+			t.Errorf("the call has ended %d times", ends)
 		}
 	})
 }
@@ -148,22 +131,21 @@ func TestReaderThatLeavesACarriedCall(t *testing.T) {
 	})
 }
 
-// A panic or an exit of the goroutine that finishes the call, and a panic of the reader on the
-// goroutine that carries the call, end the stream on the goroutine that ranges over it, and release
-// the worker.
+// A panic or an exit of the goroutine that carries the call, and a panic of the reader on that goroutine,
+// end the stream on the goroutine that ranges over it, and release the worker.
 func TestCrashOfACarriedCall(t *testing.T) {
 	for name, test := range map[string]struct {
-		rest func()
+		end  func()
 		each func(int)
 	}{
-		"panic of the rest":   {func() { panic("the rest's bug") }, nil},
-		"exit of the rest":    {runtime.Goexit, nil},
+		"panic of the engine": {func() { panic("the engine's bug") }, nil},
+		"exit of the engine":  {runtime.Goexit, nil},
 		"panic of the reader": {func() {}, func(int) { panic("the reader's bug") }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a := &fake{name: "w/0"}
-				p := resumed(t, Options{}, test.rest, a)
+				p := resumed(t, Options{}, test.end, a)
 				var reading sync.WaitGroup
 				returned := false
 				reading.Go(func() {
@@ -186,39 +168,6 @@ func TestCrashOfACarriedCall(t *testing.T) {
 	}
 }
 
-// rest opens a second part of the call, which is carried as well.
-func TestCallCarriedTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := fleet.Pretended("w/0", nil)
-		w.PretendStarter(func(_ context.Context, _ *workerv1.TokenRequest, yield func(*workerv1.GenerateResponse, error) bool, resume func(func() bool)) bool {
-			go func() {
-				yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &llmv1.Started{}}}, nil)
-				resume(func() bool {
-					go func() {
-						yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{1}}}}, nil)
-						resume(func() bool {
-							yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &llmv1.End{}}}, nil)
-							return true
-						})
-					}()
-					return false
-				})
-			}()
-			return false
-		})
-		w.Say(info("w/0"))
-		p := poolOf(t, Options{})
-		p.Pretend(w)
-		if r := read(t.Context(), p, ask(9), nil); r.err != nil || r.started != 1 || len(r.tokens) != 1 || r.end == nil {
-			t.Error(r)
-		}
-		p.calls.Wait()
-		if w.Load() != 0 {
-			t.Errorf("the worker has %d streams", w.Load())
-		}
-	})
-}
-
 // When a worker goes down, the goroutine that watches its health searches for another worker. A
 // panic there ends the stream.
 func TestCrashOnTheWatchGoroutine(t *testing.T) {
@@ -238,28 +187,22 @@ func TestCrashOnTheWatchGoroutine(t *testing.T) {
 					return 0
 				}}, func() {}, hung, good)
 				time.AfterFunc(time.Second, func() { p.Members()[0].Say(nil) })
-				rests, ended := make(chan func() bool, 1), false
-				if p.Start(t.Context(), ask(9), func(out *workerv1.GenerateResponse, _ error) bool {
+				ended := false
+				r := streamtest.Record(t, func(_ *stream.Loop, out *workerv1.GenerateResponse, _ int) bool {
 					ended = ended || out.GetEnd() != nil
 					return true
-				}, func(rest func() bool) { rests <- rest }) {
-					t.Fatal("the stream is over at once")
-				}
-				rest, outcome := <-rests, "exit"
-				var reading sync.WaitGroup
-				reading.Go(func() {
-					defer func() {
-						if strings.Contains(fmt.Sprint(recover()), "the policy's bug") {
-							outcome = "panic"
-						}
-					}()
-					if rest() {
-						outcome = "neither"
-					}
 				})
-				reading.Wait()
+				p.Start(t.Context(), ask(9), r)
+				_, err := r.Await()
+				outcome := "neither"
+				if failure := stream.FailureOf(err); failure != nil {
+					outcome = "exit"
+					if strings.Contains(fmt.Sprint(failure.Value), "the policy's bug") {
+						outcome = "panic"
+					}
+				}
 				if outcome != name || ended != (name == "neither") {
-					t.Errorf("rest ends with %s; the reader has an End: %t", outcome, ended)
+					t.Errorf("the stream ends with %s; the reader has an End: %t", outcome, ended)
 				}
 				over(t, p, hung, good)
 			})

@@ -13,6 +13,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -72,7 +73,7 @@ func TestAnswersWithoutALimitGoToWorkersWithRoom(t *testing.T) {
 }
 
 // babbling returns a worker that sends ids, n at a time, and ends after all of them.
-func babbling(ids, n int) fleet.Engine {
+func babbling(ids, n int) stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse] {
 	return func(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {
 			yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &llmv1.Started{PromptTokens: 3}}}, nil)

@@ -3,7 +3,6 @@ package route
 import (
 	"time"
 
-	"github.com/whence-dev/whence/chat-service/crash"
 	"github.com/whence-dev/whence/chat-service/route/failover"
 	"github.com/whence-dev/whence/pkg/stream"
 )
@@ -12,10 +11,12 @@ import (
 
 // watch calls f, which an event has started on a goroutine. A panic of f ends the stream.
 func (d *drive) watch(f func()) {
-	crash.Watch(f, func(c *crash.Crash) {
+	stream.Guard(f, func(failure *stream.Failure) {
 		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.collapse(c)
+		defer d.unlock()
+		if !d.told {
+			d.collapse(failure)
+		}
 	})
 }
 
@@ -47,7 +48,7 @@ func (d *drive) halt() {
 // has the prompt.
 func (d *drive) giveUp() {
 	d.mu.Lock()
-	defer d.mu.Unlock()
+	defer d.unlock()
 	switch a := d.current(); {
 	case d.over || d.finished():
 	case a == nil:
@@ -74,7 +75,7 @@ func (d *drive) current() *attempt {
 // handle steps the machine, or leaves the event to the goroutine that carries a message.
 func (d *drive) handle(kind failover.Kind) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
+	defer d.unlock()
 	d.notice(kind)
 }
 
@@ -82,7 +83,7 @@ func (d *drive) notice(kind failover.Kind) {
 	if d.over || d.finished() {
 		return
 	}
-	if d.yielding || d.ending {
+	if d.inside || d.closing {
 		d.pending.Add(kind)
 		return
 	}
@@ -93,7 +94,7 @@ func (d *drive) notice(kind failover.Kind) {
 // fire handles an expired timer.
 func (d *drive) fire() {
 	d.mu.Lock()
-	defer d.mu.Unlock()
+	defer d.unlock()
 	d.armed = 0
 	d.notice(failover.Tick)
 }
@@ -101,7 +102,7 @@ func (d *drive) fire() {
 // workerDown tells the machine that the worker of an attempt is unhealthy.
 func (d *drive) workerDown(a *attempt) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
+	defer d.unlock()
 	if a == d.current() {
 		d.notice(failover.Down)
 	}

@@ -68,13 +68,13 @@ var compose = &rpc.Method[*chat.Composition, chatv1.ComposeRequest, chatv1.Gener
 
 // Converse implements chatv1.ChatServer.
 func (s *Server) Converse(st grpc.BidiStreamingServer[chatv1.ConverseRequest, chatv1.ConverseResponse]) error {
-	return rpc.Serve(s.hop, st, converse, chat.Converse(s.answer.Sequence()))
+	return rpc.Serve(s.hop, st, converse, stream.Push(chat.Converse(s.answer.Range)))
 }
 
 // Compose implements chatv1.ChatServer.
 func (s *Server) Compose(st grpc.ClientStreamingServer[chatv1.ComposeRequest, chatv1.ComposeResponse]) error {
 	var w whole
-	return rpc.ServeGather(s.hop, st, compose, chat.Compose(s.answer.Sequence()), w.take, func() *chatv1.ComposeResponse {
+	return rpc.ServeGather(s.hop, st, compose, stream.Push(chat.Compose(s.answer.Range)), w.take, func() *chatv1.ComposeResponse {
 		return &chatv1.ComposeResponse{Answer: w.response()}
 	})
 }

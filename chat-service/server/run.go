@@ -235,9 +235,9 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 		return err
 	}
 	defer ends()
-	answer := chat.Starter(registry.Start)
+	answer := chat.Engine(registry.Generate)
 	if c.Stage != nil {
-		answer = c.Stage(registry.Generate).Starter()
+		answer = stream.Push(c.Stage(answer.Range))
 	}
 
 	keep := func(context.Context) {}

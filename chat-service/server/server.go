@@ -37,7 +37,7 @@ type Server struct {
 	chatv1.UnimplementedChatServer
 	hop      *rpc.Hop
 	models   *models.Registry
-	answer   chat.Starter
+	answer   chat.Engine
 	health   *health.Server
 	limits   guard.Limits   // limits on the calls of callers
 	linked   bool           // links are served
@@ -50,7 +50,7 @@ type Server struct {
 
 // New returns a server for the models of registry, with answer as the engine of all streams. health
 // reports whether requests can be answered.
-func New(hop *rpc.Hop, registry *models.Registry, health *health.Server, answer chat.Starter) *Server {
+func New(hop *rpc.Hop, registry *models.Registry, health *health.Server, answer chat.Engine) *Server {
 	return &Server{hop: hop, models: registry, answer: answer, health: health}
 }
 
@@ -67,7 +67,7 @@ func (s *Server) Authenticate(i *mtls.Identity) { s.identity = i }
 
 // Generate implements chatv1.ChatServer.
 func (s *Server) Generate(st grpc.BidiStreamingServer[chatv1.GenerateRequest, chatv1.GenerateResponse]) error {
-	return rpc.ServeStarter(s.hop, codec.SendDeltas(st), methods.Chat, s.generate())
+	return rpc.Serve(s.hop, codec.SendDeltas(st), methods.Chat, s.generate())
 }
 
 // Complete implements chatv1.ChatServer.
@@ -77,7 +77,7 @@ func (s *Server) Complete(ctx context.Context, req *chatv1.CompleteRequest) (*ch
 	}
 	req.Chat.Gathered = true
 	var w whole
-	if err := rpc.ServeUnary(ctx, s.hop, methods.Chat, s.generate().Sequence(), req.GetChat(), w.take); err != nil {
+	if err := rpc.ServeUnary(ctx, s.hop, methods.Chat, s.generate(), req.GetChat(), w.take); err != nil {
 		return nil, err
 	}
 	return w.response(), nil

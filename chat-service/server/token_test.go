@@ -90,7 +90,7 @@ func newPipeline(t testing.TB, tokens int, sent func(n int)) *Server {
 	w.Say(&llmv1.WorkerInfo{Instance: "w/0", ContextLength: 1 << 30, Continues: true})
 	pool := route.New(route.Options{Self: "chat-service", Log: slog.New(slog.DiscardHandler), Migrations: 3, MigrateAfter: time.Minute, FirstTokenMove: time.Minute})
 	pool.Pretend(w)
-	return New(&rpc.Hop{Name: "chat-service", Log: slog.New(slog.DiscardHandler)}, nil, nil, chat.NewStarter(m, pool.Start))
+	return New(&rpc.Hop{Name: "chat-service", Log: slog.New(slog.DiscardHandler)}, nil, nil, chat.New(m, pool.Start))
 }
 
 func newCaller(ctx context.Context, choices uint32) *caller {

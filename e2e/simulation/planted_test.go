@@ -50,7 +50,7 @@ var plants = []plant{
 	},
 	{
 		"a callee is told of a stop twice", "pkg/rpc/dial.go",
-		"_ = src.SendLast(stop)\n", "_ = c.st.Send(stop)\n\t\t_ = src.SendLast(stop)\n",
+		"_ = source.SendLast(stop)\n", "_ = c.st.Send(stop)\n\t\t_ = source.SendLast(stop)\n",
 	},
 	{
 		"an ending names the wrong origin", "pkg/streamerr/error.go",

@@ -18,7 +18,7 @@ import (
 )
 
 // An answerer is an engine that answers questions with words: the model, or a call of a service.
-type answerer = stream.Sequence[*examplev1.Question, *examplev1.AskResponse]
+type answerer = stream.Engine[*examplev1.Question, *examplev1.AskResponse]
 
 // ask tells package rpc which fields of Ask's messages to use.
 var ask = &rpc.Method[*examplev1.Question, examplev1.AskRequest, examplev1.AskResponse]{
@@ -79,15 +79,15 @@ func (s *service) stop() error {
 // context, as handlers do: over plain gRPC or TTHeader Streaming that would lose the cause of a stop.
 func asking(self string, below *service) answerer {
 	call := rpc.Dial(self, below.name, examplev1.NewAnswersClient(below.client).Ask, ask)
-	return func(ctx context.Context, q *examplev1.Question) iter.Seq2[*examplev1.AskResponse, error] {
+	return stream.Push(func(ctx context.Context, q *examplev1.Question) iter.Seq2[*examplev1.AskResponse, error] {
 		return func(yield func(*examplev1.AskResponse, error) bool) {
 			ctx, cancel := context.WithTimeout(ctx, time.Hour)
 			defer cancel()
-			for item, err := range call(ctx, q) {
+			for item, err := range call.Range(ctx, q) {
 				if !yield(item, err) {
 					return
 				}
 			}
 		}
-	}
+	})
 }

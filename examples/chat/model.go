@@ -18,7 +18,7 @@ const pace = 20 * time.Millisecond
 // model returns an engine that repeats the question, word by word, without an end. It stops at once
 // when its stream is stopped, and logs why.
 func model(log *slog.Logger) answerer {
-	return func(ctx context.Context, q *examplev1.Question) iter.Seq2[*examplev1.AskResponse, error] {
+	return stream.Push(func(ctx context.Context, q *examplev1.Question) iter.Seq2[*examplev1.AskResponse, error] {
 		return func(yield func(*examplev1.AskResponse, error) bool) {
 			words := strings.Fields(q.GetText())
 			if len(words) == 0 {
@@ -40,5 +40,5 @@ func model(log *slog.Logger) answerer {
 				}
 			}
 		}
-	}
+	})
 }

@@ -32,12 +32,12 @@ var counting = &rpc.Method[*examplev1.Goal, examplev1.CountRequest, examplev1.Co
 }
 
 // A counter is an engine that answers goals with numbers.
-type counter = stream.Sequence[*examplev1.Goal, *examplev1.CountResponse]
+type counter = stream.Engine[*examplev1.Goal, *examplev1.CountResponse]
 
 // pace is the time between two items of the leaf.
 const pace = 20 * time.Millisecond
 
-// count is the leaf's engine: it sends one number per pace.
+// count is the leaf's engine, written as a loop: it sends one number per pace.
 func count(ctx context.Context, goal *examplev1.Goal) iter.Seq2[*examplev1.CountResponse, error] {
 	return func(yield func(*examplev1.CountResponse, error) bool) {
 		tick := time.NewTicker(pace)

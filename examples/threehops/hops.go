@@ -17,6 +17,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/connloss"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 	"github.com/whence-dev/whence/pkg/rpc/serverstream"
+	"github.com/whence-dev/whence/pkg/stream"
 )
 
 // engines are the engines that a hop serves.
@@ -65,7 +66,7 @@ func (p *path) start(log *slog.Logger) error {
 		return err
 	}
 	leaf := grpc.NewServer(grpc.Creds(connloss.Sense(credentials.NewTLS(servers))))
-	register(leaf, &rpc.Hop{Name: "leaf", Log: log}, engines{count: count, watch: watch})
+	register(leaf, &rpc.Hop{Name: "leaf", Log: log}, engines{count: stream.Push(count), watch: stream.Push(watch)})
 	p.serving.Go(func() error { return leaf.Serve(leafAt) })
 	p.stops = append(p.stops, leaf.Stop)
 	toLeaf, err := grpc.NewClient(leafAt.Addr().String(), grpc.WithTransportCredentials(credentials.NewTLS(clients)))

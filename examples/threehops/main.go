@@ -46,11 +46,11 @@ func run(out io.Writer) (err error) {
 }
 
 // read ranges over a stream. The user leaves after five items.
-func read[Req, Item any](out io.Writer, engine stream.Sequence[Req, Item], req Req, text func(Item) string) error {
+func read[Req, Item any](out io.Writer, engine stream.Engine[Req, Item], req Req, text func(Item) string) error {
 	ctx, control := stream.WithControl(context.Background(), rpc.DefaultGrace)
 	defer control.Release()
 	items := 0
-	for item, err := range engine(ctx, req) {
+	for item, err := range engine.Range(ctx, req) {
 		if err != nil {
 			_, err = fmt.Fprintf(out, "front: the stream ended: %v\n", err)
 			return err

@@ -15,9 +15,9 @@ import (
 )
 
 // A watcher is an engine that answers with the states of a service, as they change.
-type watcher = stream.Sequence[*healthpb.HealthCheckRequest, *healthpb.HealthCheckResponse]
+type watcher = stream.Engine[*healthpb.HealthCheckRequest, *healthpb.HealthCheckResponse]
 
-// watch is the leaf's engine: the alternating state of a service.
+// watch is the leaf's engine, written as a loop: the alternating state of a service.
 func watch(ctx context.Context, _ *healthpb.HealthCheckRequest) iter.Seq2[*healthpb.HealthCheckResponse, error] {
 	return func(yield func(*healthpb.HealthCheckResponse, error) bool) {
 		tick := time.NewTicker(pace)

@@ -80,10 +80,10 @@ func TestEmbedKeepsTheContract(t *testing.T) {
 		m := newReading()
 		l, _ := run(t, m, batch.Options{})
 		return streamtest.Subject[*workerv1.EmbedRequest, *workerv1.EmbedResponse]{
-			Sequence: stream.Unary(l.Embed),
-			Short:    func() *workerv1.EmbedRequest { return texts([]uint32{1, 2}, []uint32{3}) },
-			Bad:      func() *workerv1.EmbedRequest { return texts([]uint32{1}, nil) },
-			Live:     m.live,
+			Engine: stream.Unary(l.Embed),
+			Short:  func() *workerv1.EmbedRequest { return texts([]uint32{1, 2}, []uint32{3}) },
+			Bad:    func() *workerv1.EmbedRequest { return texts([]uint32{1}, nil) },
+			Live:   m.live,
 		}
 	})
 }

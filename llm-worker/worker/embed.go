@@ -15,10 +15,10 @@ import (
 )
 
 // An EmbedEngine computes vectors of texts.
-type EmbedEngine = stream.Sequence[*workerv1.EmbedRequest, *workerv1.EmbedResponse]
+type EmbedEngine = stream.Engine[*workerv1.EmbedRequest, *workerv1.EmbedResponse]
 
 // A ScoreEngine rates documents.
-type ScoreEngine = stream.Sequence[*workerv1.ScoreRequest, *workerv1.ScoreResponse]
+type ScoreEngine = stream.Engine[*workerv1.ScoreRequest, *workerv1.ScoreResponse]
 
 const (
 	maxInputs = 2048
@@ -31,14 +31,14 @@ const (
 // counted and recorded like any other stream.
 func (s *Server) Embed(ctx context.Context, req *workerv1.EmbedRequest) (*workerv1.EmbedResponse, error) {
 	var resp *workerv1.EmbedResponse
-	err := rpc.ServeUnary(ctx, &s.hop, methods.WorkerEmbed, s.vectors, req, func(out *workerv1.EmbedResponse) { resp = out })
+	err := rpc.ServeUnary(ctx, &s.hop, methods.WorkerEmbed, stream.Push(s.vectors), req, func(out *workerv1.EmbedResponse) { resp = out })
 	return resp, err
 }
 
 // Score implements workerv1.WorkerServer. It is like Embed.
 func (s *Server) Score(ctx context.Context, req *workerv1.ScoreRequest) (*workerv1.ScoreResponse, error) {
 	var resp *workerv1.ScoreResponse
-	err := rpc.ServeUnary(ctx, &s.hop, methods.WorkerScore, s.scores, req, func(out *workerv1.ScoreResponse) { resp = out })
+	err := rpc.ServeUnary(ctx, &s.hop, methods.WorkerScore, stream.Push(s.scores), req, func(out *workerv1.ScoreResponse) { resp = out })
 	return resp, err
 }
 
@@ -52,7 +52,7 @@ func (s *Server) vectors(ctx context.Context, req *workerv1.EmbedRequest) iter.S
 		return stream.Fail[*workerv1.EmbedResponse](streamerr.InvalidParam("inputs", "there are %d inputs; there must be 1 to %d, all of token ids or all of texts", n, maxInputs))
 	}
 	return func(yield func(*workerv1.EmbedResponse, error) bool) {
-		for out, err := range s.embed(ctx, req) {
+		for out, err := range s.embed.Range(ctx, req) {
 			if size := proto.Size(out); err == nil && size > maxVectors {
 				out, err = nil, streamerr.InvalidParam("inputs", "the vectors take %d bytes; an answer can have at most %d: send fewer inputs", size, maxVectors)
 			}
@@ -75,7 +75,7 @@ func (s *Server) scores(ctx context.Context, req *workerv1.ScoreRequest) iter.Se
 	case queries != 1 && queries != documents:
 		return stream.Fail[*workerv1.ScoreResponse](streamerr.InvalidParam("queries", "there are %d queries for %d documents; there must be one, or one for each", queries, documents))
 	}
-	return s.score(ctx, req)
+	return s.score.Range(ctx, req)
 }
 
 // pools refuses a request for what the engine does not make, or of another model.

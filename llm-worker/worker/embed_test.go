@@ -47,9 +47,9 @@ func TestVectorsBehindGRPCKeepTheContract(t *testing.T) {
 		cc, _ := start(t, nil)
 		client := workerv1.NewWorkerClient(cc)
 		return streamtest.Subject[*workerv1.EmbedRequest, *workerv1.EmbedResponse]{
-			Sequence: embedder(client),
-			Short:    func() *workerv1.EmbedRequest { return texts(2, 3) },
-			Bad:      func() *workerv1.EmbedRequest { return texts(1, 0) },
+			Engine: embedder(client),
+			Short:  func() *workerv1.EmbedRequest { return texts(2, 3) },
+			Bad:    func() *workerv1.EmbedRequest { return texts(1, 0) },
 			Live: func() int {
 				info, err := client.Info(context.WithoutCancel(t.Context()), &workerv1.InfoRequest{})
 				if err != nil || !info.GetEmbeds() {
@@ -73,7 +73,7 @@ func TestStoppedVectorsEndWithTheCause(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		var last error
-		for _, last = range embedder(client)(ctx, req) {
+		for _, last = range embedder(client).Range(ctx, req) {
 		}
 		ended <- last
 	}()
@@ -193,7 +193,7 @@ func TestAWorkerThatOnlyPoolsSaysWhatItMakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer cc.Close()
-	for _, err := range rpc.Dial("caller", "llm-worker/0", workerv1.NewWorkerClient(cc).Generate, methods.Worker)(t.Context(), request(1)) {
+	for _, err := range rpc.Dial("caller", "llm-worker/0", workerv1.NewWorkerClient(cc).Generate, methods.Worker).Range(t.Context(), request(1)) {
 		if e := streamerr.As(err); e.Reason != streamerr.Invalid || e.Param != "model" || !strings.Contains(e.Text(), "/v1/rerank") || strings.Contains(e.Text(), "embeddings") {
 			t.Error(err)
 		}

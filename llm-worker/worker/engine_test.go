@@ -98,10 +98,10 @@ func TestUpstreamKeepsTheContract(t *testing.T) {
 		awaitHealth(t, healthpb.NewHealthClient(cc), healthpb.HealthCheckResponse_SERVING)
 		client := workerv1.NewWorkerClient(cc)
 		return streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse]{
-			Sequence: rpc.Dial("caller", "llm-worker/0", client.Generate, methods.Worker),
-			Short:    func() *workerv1.TokenRequest { return request(3) },
-			Long:     func() *workerv1.TokenRequest { return request(1000) },
-			Bad:      func() *workerv1.TokenRequest { return &workerv1.TokenRequest{Prompt: []uint32{1 << 30}} },
+			Engine: rpc.Dial("caller", "llm-worker/0", client.Generate, methods.Worker),
+			Short:  func() *workerv1.TokenRequest { return request(3) },
+			Long:   func() *workerv1.TokenRequest { return request(1000) },
+			Bad:    func() *workerv1.TokenRequest { return &workerv1.TokenRequest{Prompt: []uint32{1 << 30}} },
 			Live: func() int {
 				info, err := client.Info(t.Context(), &workerv1.InfoRequest{})
 				if err != nil {
@@ -138,7 +138,7 @@ func TestWorkerIsHealthyWhileItsUpstreamIs(t *testing.T) {
 	}
 	tokens := 0
 	var last error
-	for out, err := range rpc.Dial("caller", "llm-worker/0", client.Generate, methods.Worker)(t.Context(), request(10)) {
+	for out, err := range rpc.Dial("caller", "llm-worker/0", client.Generate, methods.Worker).Range(t.Context(), request(10)) {
 		tokens += len(out.GetTokens().GetIds())
 		last = err
 	}
@@ -173,7 +173,7 @@ func TestServersThatReportTheirModel(t *testing.T) {
 				req := request(5)
 				req.Model, req.Generated = c.model, c.generated
 				tokens, reason := 0, streamerr.Completed
-				for out, err := range engine(t.Context(), req) {
+				for out, err := range engine.Range(t.Context(), req) {
 					if tokens += len(out.GetTokens().GetIds()); err != nil {
 						reason = streamerr.As(err).Reason
 					}

@@ -38,7 +38,7 @@ func TestSimulatorReportsItsBlocksUntilItDrains(t *testing.T) {
 	prompt := slices.Repeat([]uint32{5, 6, 7}, 10)
 	ask := func() *llmv1.Usage {
 		var end *llmv1.End
-		for out, err := range rpc.Dial("caller", "llm-worker/0", client.Generate, methods.Worker)(t.Context(),
+		for out, err := range rpc.Dial("caller", "llm-worker/0", client.Generate, methods.Worker).Range(t.Context(),
 			&workerv1.TokenRequest{Prompt: prompt, Sampling: &llmv1.Sampling{MaxTokens: new(uint32(2))}}) {
 			if err != nil {
 				t.Fatal(err)
@@ -104,7 +104,7 @@ func TestEmbeddedEngineReportsItsBlocks(t *testing.T) {
 	ask := func(prompt []uint32) *llmv1.Usage {
 		t.Helper()
 		var end *llmv1.End
-		for out, err := range rpc.Dial("caller", "llm-worker/0", client.Generate, methods.Worker)(t.Context(),
+		for out, err := range rpc.Dial("caller", "llm-worker/0", client.Generate, methods.Worker).Range(t.Context(),
 			&workerv1.TokenRequest{Prompt: prompt, Sampling: &llmv1.Sampling{MaxTokens: new(uint32(2))}}) {
 			if err != nil {
 				t.Fatal(err)

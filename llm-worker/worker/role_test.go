@@ -56,7 +56,7 @@ func TestWorkerRefusesRequestsOutsideItsRole(t *testing.T) {
 		} {
 			var last error
 			handed := false
-			for out, err := range engine(t.Context(), c.req) {
+			for out, err := range engine.Range(t.Context(), c.req) {
 				last = err
 				handed = handed || out.GetHandover() != nil
 			}

@@ -106,7 +106,7 @@ func (s *Server) Authenticate(i *mtls.Identity) { s.identity = i }
 
 // Generate implements workerv1.WorkerServer.
 func (s *Server) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
-	return rpc.Serve(&s.hop, codec.SendTokens(st), methods.Worker, s.check)
+	return rpc.Serve(&s.hop, codec.SendTokens(st), methods.Worker, stream.Push(s.check))
 }
 
 // check refuses requests for another model, and begun answers that the engine could not continue.

@@ -81,10 +81,10 @@ func TestEmbeddedModelBehindGRPCKeepsTheContract(t *testing.T) {
 		cc, _ := start(t, func(c *worker.Config) { c.MaxQueued, c.Pace = 20, 200 })
 		client := workerv1.NewWorkerClient(cc)
 		return streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse]{
-			Sequence: rpc.Dial("caller", "llm-worker/0", client.Generate, methods.Worker),
-			Short:    func() *workerv1.TokenRequest { return request(3) },
-			Long:     func() *workerv1.TokenRequest { return request(1000) },
-			Bad:      func() *workerv1.TokenRequest { return &workerv1.TokenRequest{Prompt: []uint32{1 << 30}} },
+			Engine: rpc.Dial("caller", "llm-worker/0", client.Generate, methods.Worker),
+			Short:  func() *workerv1.TokenRequest { return request(3) },
+			Long:   func() *workerv1.TokenRequest { return request(1000) },
+			Bad:    func() *workerv1.TokenRequest { return &workerv1.TokenRequest{Prompt: []uint32{1 << 30}} },
 			Live: func() int {
 				info, err := client.Info(context.WithoutCancel(t.Context()), &workerv1.InfoRequest{})
 				if err != nil {
@@ -125,7 +125,7 @@ func TestWrongModelAndBadSamplingAreRefusedByName(t *testing.T) {
 		req := request(5)
 		c.change(req)
 		var last error
-		for _, err := range engine(t.Context(), req) {
+		for _, err := range engine.Range(t.Context(), req) {
 			last = err
 		}
 		if e := streamerr.As(last); last == nil || e.Reason != c.reason || e.Param != c.param {
@@ -162,7 +162,7 @@ func TestEngineThatCannotContinueGetsNoBegunAnswers(t *testing.T) {
 	}()
 	req := request(5)
 	req.Generated = 2
-	for _, err := range rpc.Dial("caller", "w", workerv1.NewWorkerClient(cc).Generate, methods.Worker)(t.Context(), req) {
+	for _, err := range rpc.Dial("caller", "w", workerv1.NewWorkerClient(cc).Generate, methods.Worker).Range(t.Context(), req) {
 		if e := streamerr.As(err); e.Reason != streamerr.Invalid || e.Param != "generated" {
 			t.Error(err)
 		}
@@ -176,7 +176,7 @@ func TestOperatorStopsAStreamFromOutside(t *testing.T) {
 	req.StreamId = "mine"
 	n := 0
 	var last error
-	for _, err := range rpc.Dial("caller", "llm-worker/0", client.Generate, methods.Worker)(t.Context(), req) {
+	for _, err := range rpc.Dial("caller", "llm-worker/0", client.Generate, methods.Worker).Range(t.Context(), req) {
 		if last = err; err != nil {
 			break
 		}
@@ -206,7 +206,7 @@ func TestDrainRefusesNewStreamsAndEndsOldOnes(t *testing.T) {
 	engine := rpc.Dial("caller", "llm-worker/0", client.Generate, methods.Worker)
 	n := 0
 	var last error
-	for _, err := range engine(t.Context(), request(1000)) {
+	for _, err := range engine.Range(t.Context(), request(1000)) {
 		if last = err; err != nil {
 			break
 		}
@@ -219,7 +219,7 @@ func TestDrainRefusesNewStreamsAndEndsOldOnes(t *testing.T) {
 			return err == nil && resp.GetStatus() == healthpb.HealthCheckResponse_NOT_SERVING
 		})
 		ctx, ctl := stream.WithControl(t.Context(), time.Second)
-		for _, err := range engine(ctx, request(5)) {
+		for _, err := range engine.Range(ctx, request(5)) {
 			if e := streamerr.As(err); err == nil || e.Reason != streamerr.Draining || e.RetryAfter == 0 {
 				t.Errorf("a new stream got %v", err)
 			}

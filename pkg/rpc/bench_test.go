@@ -15,6 +15,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
+	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -98,7 +99,7 @@ func serveItems(t testing.TB, n int) {
 	svc, item := newService("worker", nil), oneToken()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	_ = rpc.Serve(svc.hop, &freeServer{ctx: ctx}, plain, func(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+	_ = rpc.Serve(svc.hop, &freeServer{ctx: ctx}, plain, stream.Push(func(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {
 			for range n {
 				if !yield(item, nil) {
@@ -106,7 +107,7 @@ func serveItems(t testing.TB, n int) {
 				}
 			}
 		}
-	})
+	}))
 }
 
 // dialItems receives a stream of n items.
@@ -114,7 +115,7 @@ func dialItems(t testing.TB, n int) {
 	open := func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[workerv1.GenerateRequest, workerv1.GenerateResponse], error) {
 		return &freeClient{left: n, item: oneToken()}, nil
 	}
-	for range rpc.Dial("self", "peer", open, plain)(t.Context(), &workerv1.TokenRequest{}) {
+	for range rpc.Dial("self", "peer", open, plain).Range(t.Context(), &workerv1.TokenRequest{}) {
 	}
 }
 
@@ -132,7 +133,7 @@ func (s *plainService) Generate(st grpc.BidiStreamingServer[workerv1.GenerateReq
 // passInProcess passes n items between two hops of one process, both with ledgers.
 func passInProcess(t testing.TB, n int) {
 	item := oneToken()
-	svc := &plainService{hop: newService("worker", nil).hop, engine: func(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+	svc := &plainService{hop: newService("worker", nil).hop, engine: stream.Push(func(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {
 			for range n {
 				if !yield(item, nil) {
@@ -140,7 +141,7 @@ func passInProcess(t testing.TB, n int) {
 				}
 			}
 		}
-	}}
+	})}
 	caller := newService("caller", nil).hop
 	path := rpc.Dial("caller", "worker", workerv1.NewWorkerClient(dialHere(t, serveHere(t, svc))).Generate, plain)
 	id := ""
@@ -166,10 +167,10 @@ func BenchmarkStream(b *testing.B) {
 	}
 	for _, tr := range transports {
 		b.Run(tr.name, func(b *testing.B) {
-			e := engineAt(tr.dial(b, tr.serve(b, newService("worker", flood))), "caller", "worker")
+			e := engineAt(tr.dial(b, tr.serve(b, newService("worker", stream.Push(flood)))), "caller", "worker")
 			b.ReportAllocs()
 			b.ResetTimer()
-			for _, err := range e(b.Context(), ask(uint32(b.N))()) {
+			for _, err := range e.Range(b.Context(), ask(uint32(b.N))()) {
 				if err != nil {
 					b.Fatal(err)
 				}

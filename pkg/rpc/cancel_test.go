@@ -29,12 +29,12 @@ func newThreeHops(t *testing.T, above, below transport, wrap func(context.Contex
 	counter := newCounter()
 	leaf := patient(newService("leaf", counter.generate))
 	relay := engineAt(below.dial(t, below.serve(t, leaf)), "middle", "leaf")
-	middle := patient(newService("middle", func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+	middle := patient(newService("middle", stream.Push(func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {
 			own, cancel := wrap(ctx)
 			defer cancel()
 			n := 0
-			for out, err := range relay(own, req) {
+			for out, err := range relay.Range(own, req) {
 				if n++; n == 3 && wrapped(own, ctx) {
 					cancel()
 				}
@@ -43,7 +43,7 @@ func newThreeHops(t *testing.T, above, below transport, wrap func(context.Contex
 				}
 			}
 		}
-	}))
+	})))
 	return &threeHops{front: engineAt(above.dial(t, above.serve(t, middle)), "front", "middle"), middle: middle, leaf: leaf, causes: counter.causes}
 }
 
@@ -97,7 +97,7 @@ func TestPlainCancelNamesTheHopThatCanceled(t *testing.T) {
 			req.StreamId = "one"
 			items := 0
 			var last error
-			for _, err := range hops.front(ctx, req) {
+			for _, err := range hops.front.Range(ctx, req) {
 				if last = err; err != nil {
 					break
 				}
@@ -142,19 +142,19 @@ func TestPlainCancelNamesTheHopThatCanceled(t *testing.T) {
 // TestEngineMayReturnTheErrorOfItsContext: an engine that ignores causes does not change the
 // ending.
 func TestEngineMayReturnTheErrorOfItsContext(t *testing.T) {
-	svc := newService("worker", func(ctx context.Context, _ *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+	svc := newService("worker", stream.Push(func(ctx context.Context, _ *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {
 			if yield(&workerv1.GenerateResponse{}, nil) {
 				<-ctx.Done()
 				yield(nil, ctx.Err())
 			}
 		}
-	})
+	}))
 	for _, tr := range perServer {
 		req := ask(1)()
 		req.StreamId = tr.name[len(tr.name)-4:]
 		ctx, ctl := stream.WithControl(t.Context(), polltest.Patience)
-		for _, err := range engineAt(tr.dial(t, tr.serve(t, svc)), "caller", "worker")(ctx, req) {
+		for _, err := range engineAt(tr.dial(t, tr.serve(t, svc)), "caller", "worker").Range(ctx, req) {
 			if err == nil {
 				ctl.Stop(streamerr.New(streamerr.UserStop, "enough"))
 			}

@@ -96,7 +96,7 @@ func TestOnlyTheCalleesOwnEndingConfirmsAStop(t *testing.T) {
 					time.Sleep(time.Millisecond) // the call is open
 					ctl.Stop(streamerr.UserStop)
 				}()
-				for range rpc.Dial("chat", "worker", open, methods.Worker)(ctx, ask(1)()) {
+				for range rpc.Dial("chat", "worker", open, methods.Worker).Range(ctx, ask(1)()) {
 				}
 				other := observer.Confirmed + observer.Unconfirmed - end.want
 				if !seen.saw(end.want) || seen.saw(other) {

@@ -37,15 +37,15 @@ func (in *inputs) Note(e observer.Event) {
 }
 
 // untilStopped is an engine without items. It calls running when it runs.
-func untilStopped[Req, Out any](running func()) stream.Sequence[Req, Out] {
-	return func(ctx context.Context, _ Req) iter.Seq2[Out, error] {
+func untilStopped[Req, Out any](running func()) stream.Engine[Req, Out] {
+	return stream.Push(func(ctx context.Context, _ Req) iter.Seq2[Out, error] {
 		return func(yield func(Out, error) bool) {
 			running()
 			<-stream.Stopping(ctx)
 			var none Out
 			yield(none, stream.Cause(ctx))
 		}
-	}
+	})
 }
 
 // TestInputOfAStoppedStreamReachesTheCaller: a callee that was stopped before its first message says
@@ -70,7 +70,7 @@ func TestInputOfAStoppedStreamReachesTheCaller(t *testing.T) {
 				if kind == "unary" {
 					last = lastError(ctx, embedAt(cc, "caller", "worker"), text(1)())
 				} else {
-					for _, err := range engineAt(cc, "caller", "worker")(ctx, ask(1)()) {
+					for _, err := range engineAt(cc, "caller", "worker").Range(ctx, ask(1)()) {
 						last = err
 					}
 				}

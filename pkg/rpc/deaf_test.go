@@ -11,6 +11,7 @@ import (
 	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -51,7 +52,7 @@ func TestStalledCallerDoesNotDelayTheEnding(t *testing.T) {
 // that the stream has ended with reason.
 func endUnread(t *testing.T, tr transport, timers rpc.Timers, grace time.Duration, reason streamerr.Reason) {
 	t.Helper()
-	svc := newService("worker", flood)
+	svc := newService("worker", stream.Push(flood))
 	svc.hop.Timers, svc.hop.Grace = timers, 20*time.Millisecond
 	st, err := workerv1.NewWorkerClient(tr.dial(t, tr.serve(t, svc))).Generate(t.Context())
 	if err != nil {

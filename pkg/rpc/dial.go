@@ -2,11 +2,11 @@ package rpc
 
 import (
 	"context"
-	"runtime"
 	"time"
 
 	"google.golang.org/grpc"
 
+	"github.com/whence-dev/whence/internal/bigstack"
 	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/rpc/cause"
 	"github.com/whence-dev/whence/pkg/rpc/delivery"
@@ -23,23 +23,21 @@ import (
 // chatv1.NewChatClient(cc).Generate. self and peer are the names of this hop and of the peer's.
 //
 // When the stream is stopped, Dial sends the peer a Stop with the cause and the path so far, and
-// gives the peer the grace to answer. When the caller leaves the loop early, Dial sends a Stop with
-// reason COMPLETED: the caller has what it needs. If the stream was stopped, the last error is the
-// cause of the stop, whatever the peer reported, so that every hop reports the same cause.
-func Dial[Req, In, Out any](self, peer string, open func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[In, Out], error), m *Method[Req, In, Out]) stream.Sequence[Req, *Out] {
-	return DialStarter(self, peer, open, m).Sequence()
-}
-
-// DialStarter is Dial for readers that keep no goroutine while a Loop carries the call. That
-// happens over links, for a stream with a Carrier (package loop).
-func DialStarter[Req, In, Out any](self, peer string, open func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[In, Out], error), m *Method[Req, In, Out]) stream.Starter[Req, *Out] {
-	return func(ctx context.Context, req Req, yield func(*Out, error) bool, resume func(rest func() bool)) (over bool) {
-		c := &caller[Req, In, Out]{m: m, yield: yield}
+// gives the peer the grace to answer. When the reader leaves early, Dial sends a Stop with reason
+// COMPLETED: the reader has what it needs. If the stream was stopped, it ends with the cause of the
+// stop, whatever the peer reported, so that every hop reports the same cause.
+//
+// Over a link, Loops carry the messages to the reader, and the stream has no goroutine. Otherwise the
+// goroutine that starts the stream receives them.
+func Dial[Req, In, Out any](self, peer string, open func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[In, Out], error), m *Method[Req, In, Out]) stream.Engine[Req, *Out] {
+	return func(ctx context.Context, req Req, to stream.Reader[*Out]) {
+		c := &caller[Req, In, Out]{m: m}
+		c.entry.Init(ctx, to)
 		if !c.begin(ctx, self, peer, protocol.CallerConfig{Mute: m.mute(), Endless: m.endless()}, c.sendStop) {
-			yield(nil, cause.Of(ctx))
-			return true
+			to.End(cause.Of(ctx))
+			return
 		}
-		return c.run(func() bool { return c.receive(func() error { return c.open(open, req) }, resume) })
+		c.run(func() (carried bool) { return c.start(open, req) })
 	}
 }
 
@@ -47,33 +45,63 @@ func DialStarter[Req, In, Out any](self, peer string, open func(context.Context,
 type caller[Req, In, Out any] struct {
 	call
 	m     *Method[Req, In, Out]
-	yield func(*Out, error) bool
+	entry stream.Entry[*Out]
 
-	st       grpc.BidiStreamingClient[In, Out] // nil if the call could not be opened; set before the machine gets Opened
-	meeting  *direct.Meeting[Out]              // with a callee in this process; set with st
-	held     *Out                              // the message with the ending
-	gone     bool                              // the reader has left the loop
-	panicked bool                              // the reader has left because it panicked
-	over     bool                              // the machine has finished
-	thrown   any                               // the value of the reader's panic on another goroutine
-	exited   bool                              // the reader has exited another goroutine
+	st      grpc.BidiStreamingClient[In, Out] // nil if the call could not be opened; set before the machine gets Opened
+	held    *Out                              // the message with the ending
+	told    bool                              // the callee was told that the reader has left
+	over    bool                              // the machine has finished
+	err     error                             // the ending, once over is set
+	failure *stream.Failure                   // of the code of this end; nil if there is none
 
 	received  int // tokens reported to the stream's Flow, except those that arrived after the reader had left
 	generated int // tokens that engines have generated, as reported by the peer at the end of the call; 0 if unknown
 }
 
-// open opens the call and sends the request.
-func (c *caller[Req, In, Out]) open(open func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[In, Out], error), req Req) error {
+// run calls f, and then awaits the end of the call and ends the stream, unless other goroutines carry
+// the call from now on.
+func (c *caller[Req, In, Out]) run(f func() (carried bool)) {
+	carried := false
+	defer func() { // also if f exits
+		if !carried {
+			c.conclude()
+		}
+	}()
+	stream.Guard(func() { carried = f() }, func(failure *stream.Failure) { c.failure = failure })
+}
+
+// start opens the call, and receives its messages unless other goroutines carry them.
+func (c *caller[Req, In, Out]) start(open func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[In, Out], error), req Req) (carried bool) {
+	meeting := direct.Meet(c.take, func() { c.run(c.rest) })
+	if err := c.open(meeting.With, open, req); err != nil {
+		c.closed(err)
+		return false
+	}
+	source := loop.SourceOf(c.st)
+	c.swift.Store(source != nil)
+	c.step(protocol.Event{Kind: protocol.Opened})
+	if meeting.Await(c.callCtx) {
+		return true
+	}
+	if source == nil || stream.Blocks(c.ctx) || c.over {
+		return c.rest()
+	}
+	source.Attend(func() any { return new(Out) }, c.carry, c.attended)
+	return true
+}
+
+// open opens the call and sends the request. with adds the meeting to the call's context.
+func (c *caller[Req, In, Out]) open(with func(context.Context) context.Context, open func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[In, Out], error), req Req) error {
 	first, err := c.m.request(req)
 	if err != nil {
 		return err
 	}
-	ctx, meeting := direct.Offer[Out](prefetch.With(c.callCtx, prefetch.Of(c), prefetch.Of(c.machine), prefetch.Func(c.yield)))
+	ctx := with(prefetch.With(c.callCtx, prefetch.Of(c), prefetch.Of(c.machine)))
 	st, err := open(c.canceler.With(ctx))
 	if err != nil {
 		return err
 	}
-	c.st, c.meeting = st, meeting
+	c.st = st
 	if err = st.Send(first); err == nil {
 		return nil
 	}
@@ -86,135 +114,57 @@ func (c *caller[Req, In, Out]) open(open func(context.Context, ...grpc.CallOptio
 	return err
 }
 
-// run calls f, and then awaits the end of the call, unless Loops carry the call from now on.
-func (c *caller[Req, In, Out]) run(f func() (carried bool)) (over bool) {
-	carried := false
-	defer func() {
-		if carried {
-			return
-		}
-		defer c.end()
-		c.drain()
-	}()
-	carried = f()
-	return !carried
-}
-
-// receive passes the messages of the call to the reader, until the stream is over or the reader
-// leaves. It returns true if Loops pass the messages from now on.
-func (c *caller[Req, In, Out]) receive(open func() error, resume func(rest func() bool)) (carried bool) {
-	if err := open(); err != nil {
-		c.closed(err)
-		return false
-	}
-	c.swift.Store(loop.SourceOf(c.st) != nil)
-	c.step(protocol.Event{Kind: protocol.Opened})
-	if run := c.meeting.Await(c.callCtx); run != nil {
-		return c.join(func(resume func(func() bool)) bool { return run(c.take, resume) }, resume)
-	}
-	return c.attend(resume)
-}
-
-// join calls part, which passes messages of a callee in this process to take, and then goes on with
-// other messages. It returns true if other goroutines pass the messages from now on.
-func (c *caller[Req, In, Out]) join(part func(resume func(rest func() bool)) (over bool), resume func(func() bool)) (carried bool) {
-	var later func(rest func() bool)
-	if resume != nil {
-		later = func(rest func() bool) {
-			resume(func() bool {
-				return c.run(func() bool { return c.join(func(func(func() bool)) bool { return rest() }, resume) })
-			})
-		}
-	}
-	if !part(later) {
-		return true
-	}
-	c.repeat()
-	return c.attend(resume)
-}
-
-// attend makes Loops pass the messages to the reader, or else passes them itself.
-func (c *caller[Req, In, Out]) attend(resume func(rest func() bool)) (carried bool) {
-	if k, src := loop.Of(c.ctx), loop.SourceOf(c.st); k != nil && src != nil && !c.over && !c.gone {
-		src.Attend(k, func() any { return new(Out) }, c.carried, func(err error) {
-			resume(func() bool { return c.run(func() bool { return c.rest(err) }) })
-		})
-		return true
-	}
-	return c.rest(nil)
-}
-
-// rest passes the remaining messages, which no Loop carries, to the reader. err is the end of the
-// call if the call is already over.
-func (c *caller[Req, In, Out]) rest(err error) (carried bool) {
-	c.repeat()
-	for err == nil && !c.over && !c.gone {
-		var out *Out
-		if out, err = c.st.Recv(); err == nil {
-			c.count(out)
-			c.pass(out)
-		}
-	}
-	if err != nil {
-		c.closed(err)
+// rest receives the messages that no other goroutine carries, until the stream is over or the reader
+// leaves.
+func (c *caller[Req, In, Out]) rest() (carried bool) {
+	for !c.over && c.entry.Open() {
+		c.receive()
 	}
 	return false
 }
 
-// carried passes a message to the reader, on the goroutine of a Loop. It reports whether the reader
-// wants more messages. The work after the last message is not done on that goroutine.
-func (c *caller[Req, In, Out]) carried(m any) (more bool) {
-	c.exited = true // stays true if the reader neither returns nor panics
-	defer func() {
-		if v := recover(); v != nil {
-			c.thrown, c.exited, more = v, false, false
-		}
-	}()
-	out := m.(*Out) //nolint:forcetypeassert // made by receive
-	c.count(out)
-	c.pass(out)
-	c.exited = false
-	return !c.over && !c.gone
-}
-
-// repeat repeats, on this goroutine, a panic or an exit of the reader on another goroutine.
-func (c *caller[Req, In, Out]) repeat() {
-	switch {
-	case c.thrown != nil:
-		panic(c.thrown)
-	case c.exited:
-		runtime.Goexit()
+// receive receives a message, or the end of the call.
+func (c *caller[Req, In, Out]) receive() {
+	out, err := c.st.Recv()
+	if err != nil {
+		c.closed(err)
+		return
 	}
+	c.pass(nil, out)
 }
 
-// take passes a message of a callee in this process to the reader. take runs within the callee's
-// engine. Therefore it keeps a panic of the reader until the engine has ended, and tells the callee
-// itself that the reader has left.
-func (c *caller[Req, In, Out]) take(out *Out) {
-	defer func() {
-		if v := recover(); v != nil {
-			c.thrown = v
-		}
-		if c.gone {
-			c.leave()
-		}
-	}()
-	if !c.gone {
-		c.count(out)
+// carry passes a message to the reader, on the goroutine of a Loop. It reports whether the call
+// continues, which it does until its end if the reader leaves.
+func (c *caller[Req, In, Out]) carry(on *stream.Loop, m any) (more bool) {
+	c.pass(on, m.(*Out)) //nolint:forcetypeassert // made by start
+	if !c.entry.Open() {
+		c.leave()
 	}
-	c.pass(out)
+	return !c.over
 }
 
-// count reports a message to the observer.
-func (c *caller[Req, In, Out]) count(out *Out) {
-	c.events.Answered()
-	tokens := c.m.tokens(out)
-	c.received += tokens
-	c.flow.Received(tokens, out)
+// attended ends the stream once Loops carry no more messages of the call. err is the end of the call, if
+// they have received it.
+func (c *caller[Req, In, Out]) attended(err error) {
+	bigstack.Go(func() {
+		c.run(func() (carried bool) {
+			if err != nil {
+				c.closed(err)
+			}
+			return c.rest()
+		})
+	})
 }
+
+// take passes a message of a callee in this process to the reader. It runs within the callee's engine,
+// which is stopped if the reader leaves.
+func (c *caller[Req, In, Out]) take(on *stream.Loop, out *Out) { c.carry(on, out) }
 
 // pass passes a message to the machine, and to the reader if the machine decides so.
-func (c *caller[Req, In, Out]) pass(out *Out) {
+func (c *caller[Req, In, Out]) pass(on *stream.Loop, out *Out) {
+	if c.entry.Open() {
+		c.count(out)
+	}
 	kind := protocol.Item
 	if c.m.end(out) != nil {
 		kind = protocol.End
@@ -223,14 +173,22 @@ func (c *caller[Req, In, Out]) pass(out *Out) {
 	for _, a := range do.All() {
 		switch a.Verb {
 		case protocol.Deliver:
-			c.deliver(out, nil)
+			c.entry.Item(on, out)
 		case protocol.Hold:
 			c.held = out
 		case protocol.Finish:
-			c.finish(a.Err)
+			c.over, c.err = true, a.Err
 		default:
 		}
 	}
+}
+
+// count reports a message to the observer.
+func (c *caller[Req, In, Out]) count(out *Out) {
+	c.events.Answered()
+	tokens := c.m.tokens(out)
+	c.received += tokens
+	c.flow.Received(tokens, out)
 }
 
 // closed passes the end of the call, or the error of opening it, to the machine.
@@ -244,58 +202,58 @@ func (c *caller[Req, In, Out]) closed(err error) {
 	for _, a := range do.All() {
 		switch a.Verb {
 		case protocol.DeliverHeld:
-			c.deliver(c.held, nil)
+			c.entry.Item(nil, c.held)
 		case protocol.Finish:
-			c.finish(a.Err)
+			c.over, c.err = true, a.Err
 		default:
 		}
 	}
 }
 
-// deliver passes a pair to the reader, unless the reader has left.
-func (c *caller[Req, In, Out]) deliver(out *Out, err error) {
-	if c.gone {
-		return
-	}
-	c.gone, c.panicked = true, true // holds if yield panics
-	c.gone, c.panicked = !c.yield(out, err), false
-}
-
-func (c *caller[Req, In, Out]) finish(err error) {
-	c.over = true
-	if err != nil {
-		c.deliver(nil, err)
-	}
-}
-
-// leave tells the callee that the reader has left.
+// leave tells the callee that the reader has left, or that this end has failed.
 func (c *caller[Req, In, Out]) leave() {
-	if c.over {
+	if c.over || c.told {
 		return
 	}
+	c.told = true
 	if cause.Of(c.ctx) != nil {
 		c.stop() // the function of AtStop may not have run yet. A reader that leaves a stopped stream need not have all it needs
 	}
 	left := protocol.Event{Kind: protocol.Left}
-	if c.panicked || !c.gone { // if the reader has not left, the receiving code has panicked
+	if c.failure != nil || c.entry.Failure() != nil {
 		left.Err = streamerr.New(streamerr.Internal, "the reader panicked")
 	}
 	c.step(left)
 }
 
-// drain awaits the end of the call. The reader may have left.
+// conclude awaits the end of the call, and ends the stream.
+func (c *caller[Req, In, Out]) conclude() {
+	defer func() { c.entry.End(c.ending()) }()
+	defer c.end()
+	stream.Guard(c.drain, func(failure *stream.Failure) { c.failure = failure })
+}
+
+// ending returns the ending of a stream whose call is over.
+func (c *caller[Req, In, Out]) ending() error {
+	switch {
+	case c.failure != nil:
+		return c.failure
+	case c.entry.Open():
+		return c.err
+	default:
+		return cause.Of(c.ctx)
+	}
+}
+
+// drain awaits the end of the call.
 func (c *caller[Req, In, Out]) drain() {
 	c.leave()
-	if c.st == nil { // a panic before the call was open
+	if c.st == nil { // the call could not be opened
 		c.cancel(nil)
 		return
 	}
 	for !c.over {
-		if out, err := c.st.Recv(); err != nil {
-			c.closed(err)
-		} else {
-			c.pass(out)
-		}
+		c.receive()
 	}
 	if n := c.generated - c.received; n > 0 {
 		c.flow.Note(observer.Event{Kind: observer.Unreceived, Tokens: n})
@@ -316,8 +274,8 @@ func (c *caller[Req, In, Out]) readCounts() {
 func (c *caller[Req, In, Out]) sendStop(told *streamerr.Error, grace time.Duration) {
 	c.events.Resetting(observer.StopSent, told)
 	stop := c.m.control(wire.ToStop(told, grace))
-	if src := loop.SourceOf(c.st); src != nil {
-		_ = src.SendLast(stop)
+	if source := loop.SourceOf(c.st); source != nil {
+		_ = source.SendLast(stop)
 		return
 	}
 	_ = c.st.Send(stop)

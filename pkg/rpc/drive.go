@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/whence-dev/whence/internal/prefetch"
@@ -29,114 +30,67 @@ func WithAge(ctx context.Context, age time.Duration) context.Context {
 	return watchdog.WithAge(ctx, age)
 }
 
-// ErrUndelivered is returned by the send function of Drive: the item reached no reader, but the
+// ErrUndelivered is returned by the send function of Start: the item reached no reader, but the
 // stream continues.
 var ErrUndelivered = errors.New("rpc: the item reached no reader")
 
-// Drive runs a stream that Begin has registered. It ranges over the engine, passes the items to
-// send, logs how the stream ended, and returns the outcome. An error of send, except
-// ErrUndelivered, stops the stream and becomes its cause. A panic ends only this stream, with
-// reason INTERNAL.
-func Drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Sequence[Req, *Out], req Req, send func(*Out) error) Outcome {
-	begun := time.Now()
-	o := drive(ctx, h, m, engine, req, send, false)
-	h.close(ctx, o, begun)
-	return o
-}
-
-// DriveStarter is Drive for a Starter. It returns over == false while other goroutines carry the
-// stream, so that the stream needs no goroutine. When the stream is over, a new goroutine records
-// the outcome and calls ended with it.
-func DriveStarter[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Starter[Req, *Out], req Req, send func(*Out) error, ended func(Outcome)) (o Outcome, over bool) {
+// Start starts a stream that Begin has registered. It passes the items of the engine to send. When the
+// stream is over, Start logs how it ended, and calls ended with the outcome, on whichever goroutine
+// ends the stream: that may be before Start returns. An error of send, except ErrUndelivered, stops the
+// stream and becomes its cause. A panic ends only this stream, with reason INTERNAL.
+//
+// on is the Loop that carries the item. send calls on.Wait before it waits.
+func Start[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Engine[Req, *Out], req Req,
+	send func(on *stream.Loop, out *Out) error, ended func(Outcome)) {
 	begun := time.Now()
 	d := &driver[Req, In, Out]{ctx: ctx, hop: h, m: m, send: send}
-	o, over = d.start(engine, req, func(rest func() (Outcome, bool)) {
-		go func() {
-			o, over := h.exited(), true // if rest exits the goroutine
-			defer func() {
-				if over {
-					h.close(ctx, o, begun)
-					h.attempt(ctx, func() { ended(o) }) // a panic of ended must not end the process
-				}
-			}()
-			o, over = rest()
-		}()
-	})
-	if over {
+	d.ended = func(o Outcome) {
 		h.close(ctx, o, begun)
+		h.attempt(ctx, func() { ended(o) }) // a panic of ended must not end the process
 	}
-	return o, over
+	d.start(engine, req)
 }
 
-// exited returns the outcome of a stream whose goroutine has exited (runtime.Goexit).
-func (h *Hop) exited() Outcome {
-	return Outcome{Err: streamerr.Via(h.Name, streamerr.New(streamerr.Internal, "the goroutine of the stream has exited"))}
+// Drive is Start for callers that wait for the outcome. send may block, and no Loop carries the items.
+func Drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Engine[Req, *Out], req Req, send func(*Out) error) Outcome {
+	ended := make(chan Outcome, 1)
+	Start(stream.WithBlocking(ctx), h, m, engine, req, func(_ *stream.Loop, out *Out) error { return send(out) }, func(o Outcome) { ended <- o })
+	return <-ended
 }
 
-// drive is Drive without the record of the ending. verbatim reports whether send sends the messages
-// unchanged, so that their size is the number of bytes sent.
-func drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Sequence[Req, *Out], req Req, send func(*Out) error, verbatim bool) Outcome {
-	d := &driver[Req, In, Out]{ctx: ctx, hop: h, m: m, send: send, verbatim: verbatim}
-	o, _ := d.start(engine.Starter(), req, nil)
-	return o
-}
-
-// A driver runs one stream for drive.
+// A driver is the Reader of a stream of a hop.
 type driver[Req, In, Out any] struct {
 	ctx      context.Context //nolint:containedctx // the stream's
 	hop      *Hop
 	m        *Method[Req, In, Out]
-	send     func(*Out) error
-	verbatim bool
+	send     func(on *stream.Loop, out *Out) error
+	ended    func(Outcome)
+	verbatim bool // send sends the messages unchanged, so that their size is the number of bytes sent
 
 	flow    observer.Flow
 	timers  *watchdog.Watch // nil until the engine runs
-	outcome Outcome         // zero until an item or an error of the engine ends the stream
+	outcome Outcome         // zero until an item ends the stream
+	over    atomic.Bool     // a stream that breaks may end twice
 }
 
-// start runs the stream and returns its outcome, or over == false if other goroutines carry the
-// stream. In that case start calls resume later, which has another goroutine call rest. rest does
-// the remaining work, and returns what start returns.
-func (d *driver[Req, In, Out]) start(engine stream.Starter[Req, *Out], req Req, resume func(rest func() (o Outcome, over bool))) (o Outcome, over bool) {
-	return d.run(func() bool {
+// start starts the engine.
+func (d *driver[Req, In, Out]) start(engine stream.Engine[Req, *Out], req Req) {
+	if ctl := stream.ControlOf(d.ctx); ctl != nil {
+		ctl.OnBreak(d.End) // until the Control is released
+	}
+	stream.Guard(func() {
 		d.flow = observer.Of(d.ctx)
 		d.flow.Note(observer.Event{Kind: observer.Running, Text: d.m.operation(), Message: req})
 		d.timers = d.hop.watch(d.ctx, d.flow)
 		ctx := prefetch.With(prefetch.WithTouched(d.ctx, d.timers), prefetch.Of(d), prefetch.Func(d.send))
-		over := engine(ctx, req, d.take, func(rest func() (over bool)) {
-			resume(func() (o Outcome, over bool) { return d.run(rest) })
-		})
+		stream.Start(ctx, engine, req, d)
 		prefetch.Settle(ctx)
-		return over
-	})
+	}, func(failure *stream.Failure) { d.End(failure) })
 }
 
-// run runs a part of the stream. A panic becomes an outcome with reason INTERNAL.
-func (d *driver[Req, In, Out]) run(f func() (over bool)) (o Outcome, over bool) {
-	over = true // also if f panics or exits
-	defer func() {
-		if over && d.timers != nil {
-			d.timers.End()
-		}
-	}()
-	defer func() {
-		if v := recover(); v != nil {
-			o = Outcome{Err: streamerr.Via(d.hop.Name, d.hop.panicked(d.ctx, v))}
-		}
-	}()
-	if over = f(); over {
-		o = d.ended()
-	}
-	return o, over
-}
-
-// take handles an item or the error of the engine. It reports whether the stream continues.
-func (d *driver[Req, In, Out]) take(out *Out, err error) (more bool) {
+// Item implements stream.Reader.
+func (d *driver[Req, In, Out]) Item(on *stream.Loop, out *Out) (more bool) {
 	ctx, name := d.ctx, d.hop.Name
-	if err != nil {
-		d.outcome = Outcome{Err: streamerr.Via(name, cause.Ending(ctx, err))}
-		return false
-	}
 	tokens := d.m.tokens(out)
 	d.timers.Item(tokens)
 	end := d.m.end(out)
@@ -150,7 +104,7 @@ func (d *driver[Req, In, Out]) take(out *Out, err error) (more bool) {
 	if d.m.announces(out, end) {
 		d.flow.Note(observer.Event{Kind: observer.Announced, Message: out})
 	}
-	err = d.send(out)
+	err := d.send(on, out)
 	d.timers.Passed()
 	switch {
 	case err == nil && d.verbatim:
@@ -173,18 +127,35 @@ func (d *driver[Req, In, Out]) take(out *Out, err error) (more bool) {
 	return true
 }
 
-// ended returns the outcome of a stream whose engine has ended.
-func (d *driver[Req, In, Out]) ended() Outcome {
-	if d.outcome != (Outcome{}) {
+// End implements stream.Reader.
+func (d *driver[Req, In, Out]) End(err error) {
+	if d.over.Swap(true) {
+		return
+	}
+	o := d.outcomeOf(err)
+	if d.timers != nil {
+		d.timers.End()
+	}
+	d.ended(o)
+}
+
+// outcomeOf returns the outcome of a stream whose engine has ended with err.
+func (d *driver[Req, In, Out]) outcomeOf(err error) Outcome {
+	name := d.hop.Name
+	switch failure, stopped := stream.FailureOf(err), cause.Of(d.ctx); {
+	case failure != nil:
+		return Outcome{Err: streamerr.Via(name, d.hop.failed(d.ctx, failure))}
+	case d.outcome != (Outcome{}):
 		return d.outcome
+	case err != nil:
+		return Outcome{Err: streamerr.Via(name, cause.Ending(d.ctx, err))}
+	case stopped != nil:
+		return Outcome{Err: streamerr.Via(name, stopped)}
+	case d.m.endless():
+		return Outcome{End: &streamerr.Ending{Reason: streamerr.Completed, Path: &[]string{name}}}
+	default:
+		return Outcome{Err: streamerr.Via(name, streamerr.New(streamerr.Internal, "the engine ended without an ending"))}
 	}
-	if stopped := cause.Of(d.ctx); stopped != nil {
-		return Outcome{Err: streamerr.Via(d.hop.Name, stopped)}
-	}
-	if d.m.endless() {
-		return Outcome{End: &streamerr.Ending{Reason: streamerr.Completed, Path: &[]string{d.hop.Name}}}
-	}
-	return Outcome{Err: streamerr.Via(d.hop.Name, streamerr.New(streamerr.Internal, "the engine ended without an ending"))}
 }
 
 // watch starts the timers of a stream. When the stream waits for its caller and the hop shuts down,

@@ -22,14 +22,14 @@ func TestUnencodableAnswerIsTheFaultOfItsHop(t *testing.T) {
 	svc := newEmbedder("worker", stream.Unary(func(context.Context, *workerv1.EmbedRequest) (*workerv1.EmbedResponse, error) {
 		return &workerv1.EmbedResponse{Model: noText, End: &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED}}, nil
 	}))
-	svc.engine = func(ctx context.Context, _ *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+	svc.engine = stream.Push(func(ctx context.Context, _ *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {
 			started := &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &llmv1.Started{Model: noText}}}
 			if yield(started, nil) {
 				yield(nil, stream.Cause(ctx))
 			}
 		}
-	}
+	})
 	for _, tr := range wires {
 		cc := tr.dial(t, tr.serve(t, svc))
 		for name, call := range map[string]func(id string) error{
@@ -41,7 +41,7 @@ func TestUnencodableAnswerIsTheFaultOfItsHop(t *testing.T) {
 			"bidi": func(id string) (last error) {
 				req := ask(1)()
 				req.StreamId = id
-				for _, err := range engineAt(cc, "caller", "worker")(t.Context(), req) {
+				for _, err := range engineAt(cc, "caller", "worker").Range(t.Context(), req) {
 					last = err
 				}
 				return last
@@ -82,7 +82,7 @@ func TestUnencodableRequestIsTheFaultOfItsHop(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, err := range engineAt(cc, "caller", "worker")(ctx, req) {
+		for _, err := range engineAt(cc, "caller", "worker").Range(ctx, req) {
 			if e := streamerr.As(err); e.Reason != streamerr.Internal || len(e.Path) != 0 {
 				t.Errorf("bidi, %s: %v", tr.name, e)
 			}

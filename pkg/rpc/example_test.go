@@ -29,7 +29,7 @@ var counting = &rpc.Method[*examplev1.Goal, examplev1.CountRequest, examplev1.Co
 	End:     func(out *examplev1.CountResponse) *streamerr.Ending { return streamerr.EndingOf(out.GetEnd()) },
 }
 
-// numbers is the engine of the service. When it is stopped, it prints the cause.
+// numbers is the engine of the service, written as a loop. When it is stopped, it prints the cause.
 func numbers(ctx context.Context, goal *examplev1.Goal) iter.Seq2[*examplev1.CountResponse, error] {
 	return func(yield func(*examplev1.CountResponse, error) bool) {
 		for n := range goal.GetLast() {
@@ -50,7 +50,7 @@ type countServer struct {
 }
 
 func (s *countServer) Count(st grpc.BidiStreamingServer[examplev1.CountRequest, examplev1.CountResponse]) error {
-	return rpc.Serve(s.hop, st, counting, numbers)
+	return rpc.Serve(s.hop, st, counting, stream.Push(numbers))
 }
 
 // A stop crosses the process boundary with its cause, and the ending returns with its path.
@@ -70,7 +70,7 @@ func Example() {
 
 	engine := rpc.Dial("front", "counter", examplev1.NewCountClient(conn).Count, counting)
 	ctx, control := stream.WithControl(context.Background(), rpc.DefaultGrace)
-	for item, err := range engine(ctx, &examplev1.Goal{Last: 2}) {
+	for item, err := range engine.Range(ctx, &examplev1.Goal{Last: 2}) {
 		if err != nil {
 			fmt.Println("the stream ended:", err)
 			break

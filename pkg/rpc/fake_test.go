@@ -72,7 +72,7 @@ func TestPartOfAStreamHasNoMoreTimeThanItsHop(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 			stream.ControlOf(ctx).StopWithin(streamerr.UserStop, 80*time.Millisecond)
 		}()
-		for range rpc.Dial("chat", "worker", open, methods.Worker)(part, ask(1)()) {
+		for range rpc.Dial("chat", "worker", open, methods.Worker).Range(part, ask(1)()) {
 		}
 		if got := (<-call.stops).GetGrace().AsDuration(); got != 70*time.Millisecond {
 			t.Errorf("the callee got a grace of %v, of at most 80ms", got)
@@ -106,17 +106,18 @@ func TestStopFromOutsideBringsItsBudget(t *testing.T) {
 	})
 }
 
-// TestPanicBeforeTheCallIsOpenReachesTheReader: the reader gets the panic's own value.
+// TestPanicBeforeTheCallIsOpenReachesTheReader: the loop gets the panic's own value, with its stack.
 func TestPanicBeforeTheCallIsOpenReachesTheReader(t *testing.T) {
 	open := func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[workerv1.GenerateRequest, workerv1.GenerateResponse], error) {
 		panic("unlucky")
 	}
 	defer func() {
-		if v := recover(); v != "unlucky" {
+		v := recover()
+		if failure, ok := v.(*stream.Failure); !ok || failure.Value != any("unlucky") {
 			t.Errorf("the panic has become %v", v)
 		}
 	}()
-	for range rpc.Dial("chat", "worker", open, methods.Worker)(t.Context(), ask(1)()) {
+	for range rpc.Dial("chat", "worker", open, methods.Worker).Range(t.Context(), ask(1)()) {
 	}
 }
 
@@ -174,7 +175,7 @@ func TestRecordMatchesTheTrailer(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			hop.Live.Stop("late", streamerr.New(streamerr.Deadline, "too late"))
 		}()
-		err := rpc.Serve(hop, st, methods.Worker, completes)
+		err := rpc.Serve(hop, st, methods.Worker, stream.Push(completes))
 		synctest.Wait()
 		r := ledger.At(hop).Get("late")
 		trailer := (<-st.trailers).Get(streamerr.ReasonTrailer)
@@ -190,7 +191,7 @@ func TestPanicOfAGatheredAnswerEndsItsStreamAlone(t *testing.T) {
 	hop := &rpc.Hop{Name: "worker", Observer: &ledger.Ledger{}, Log: slog.New(slog.DiscardHandler)}
 	st := newFakeServer(t, "gathered")
 	done := func() *workerv1.GenerateResponse { panic("unlucky") }
-	err := rpc.ServeGather(hop, st, methods.Worker, completes, func(*workerv1.GenerateResponse) {}, done)
+	err := rpc.ServeGather(hop, st, methods.Worker, stream.Push(completes), func(*workerv1.GenerateResponse) {}, done)
 	r := ledger.At(hop).Get("gathered")
 	trailer := (<-st.trailers).Get(streamerr.ReasonTrailer)
 	if !errors.Is(err, streamerr.Internal) || streamerr.Reason(r.GetReason()) != streamerr.Internal || len(trailer) != 1 || trailer[0] != streamerr.Internal.String() {

@@ -10,8 +10,8 @@ import (
 
 // ServeGather is Serve for a client-streaming method. It passes each item to collect. When the
 // stream has completed, it sends the result of done as the answer.
-func ServeGather[Req, In, Out, Resp any](h *Hop, st grpc.ClientStreamingServer[In, Resp], m *Method[Req, In, Out], engine stream.Sequence[Req, *Out], collect func(*Out), done func() *Resp) error {
-	send := func(out *Out) error { collect(out); return nil }
+func ServeGather[Req, In, Out, Resp any](h *Hop, st grpc.ClientStreamingServer[In, Resp], m *Method[Req, In, Out], engine stream.Engine[Req, *Out], collect func(*Out), done func() *Resp) error {
+	send := func(_ *stream.Loop, out *Out) error { collect(out); return nil }
 	answer := func(o Outcome) error {
 		if o.Err == nil {
 			resp := done()
@@ -20,7 +20,7 @@ func ServeGather[Req, In, Out, Resp any](h *Hop, st grpc.ClientStreamingServer[I
 		return nil // the status carries the error
 	}
 	gathered := gatherStream[In, Out, Resp]{ClientStreamingServer: st}
-	return serve(h, gathered, m, engine.Starter(), protocol.CalleeConfig{Whole: true}, send, answer)
+	return serve(h, gathered, m, engine, protocol.CalleeConfig{Whole: true}, send, answer)
 }
 
 // A gatherStream drops its messages: the gathered answer is sent once, when it is complete.

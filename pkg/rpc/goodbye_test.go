@@ -65,7 +65,7 @@ func TestEndIsTheEnding(t *testing.T) {
 				ctx, ctl := stream.WithControl(t.Context(), 20*time.Millisecond)
 				defer ctl.Release()
 				completed := false
-				for out, err := range rpc.Dial("self", "peer", open, methods.Worker)(ctx, ask(1)()) {
+				for out, err := range rpc.Dial("self", "peer", open, methods.Worker).Range(ctx, ask(1)()) {
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -279,11 +279,21 @@ func (h *Hop) close(ctx context.Context, o Outcome, begun time.Time) {
 	})
 }
 
-// panicked turns a panic into the ending of its stream, and logs the stack once. It ignores a panic
-// of the log handler.
-func (h *Hop) panicked(ctx context.Context, v any) (e *streamerr.Error) {
+// panicked turns a panic into the ending of its stream. A deferred call calls it.
+func (h *Hop) panicked(ctx context.Context, v any) *streamerr.Error {
+	return h.failed(ctx, &stream.Failure{Value: v, Stack: debug.Stack()})
+}
+
+// failed turns a failure into the ending of its stream, and logs the stack of a panic once. It ignores a
+// panic of the log handler.
+func (h *Hop) failed(ctx context.Context, failure *stream.Failure) (e *streamerr.Error) {
+	if failure.Value == nil {
+		e = streamerr.New(streamerr.Internal, "the goroutine of the stream has exited")
+		e.Cause = failure
+		return e
+	}
 	e = streamerr.New(streamerr.Internal, "a bug in %s ended this stream; its log has the details", h.Name)
 	defer func() { _ = recover() }()
-	h.log().ErrorContext(ctx, "panic in a stream", "stream", stream.ID(ctx), "hop", h.Name, "panic", panicvalue.Text(v), "stack", string(debug.Stack()))
+	h.log().ErrorContext(ctx, "panic in a stream", "stream", stream.ID(ctx), "hop", h.Name, "panic", panicvalue.Text(failure.Value), "stack", string(failure.Stack))
 	return e
 }

@@ -202,7 +202,7 @@ func TestRequestsThatAreSequences(t *testing.T) {
 			svc := newService("worker", nil)
 			var hop atomic.Pointer[rpc.Hop]
 			svc.serve = func(_ *rpc.Hop, st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
-				return rpc.Serve(hop.Load(), st, sequences, echo)
+				return rpc.Serve(hop.Load(), st, sequences, stream.Push(echo))
 			}
 			client := workerv1.NewWorkerClient(tr.dial(t, tr.serve(t, svc)))
 			for name, run := range talks {
@@ -237,7 +237,7 @@ func TestWaitForTheCallerIsNotAStall(t *testing.T) {
 		svc := newService("worker", nil)
 		svc.hop.Timers = rpc.Timers{FirstToken: time.Second, Stall: time.Second, Idle: time.Minute}
 		svc.serve = func(h *rpc.Hop, st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
-			return rpc.Serve(h, st, sequences, echo)
+			return rpc.Serve(h, st, sequences, stream.Push(echo))
 		}
 		st, err := workerv1.NewWorkerClient(dialHere(t, serveHere(t, svc))).Generate(t.Context())
 		if err != nil {

@@ -1,4 +1,4 @@
-// Package rpc carries a stream.Sequence across a process boundary, over gRPC or links (package link),
+// Package rpc carries a stream.Engine across a process boundary, over gRPC or links (package link),
 // transparently to the caller: the same items, the same endings, and a stop that arrives with its
 // cause.
 //

@@ -45,7 +45,7 @@ func run(t *testing.T, e engine, n uint32, stopAfter int) (items int, last error
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		for _, err := range e(ctx, ask(n)()) {
+		for _, err := range e.Range(ctx, ask(n)()) {
 			if last = err; err != nil {
 				return
 			}
@@ -98,7 +98,7 @@ func TestZeroFieldsWork(t *testing.T) {
 func TestMethodWithoutAnEndingCompletesWithItsEngine(t *testing.T) {
 	m := *methods.Worker
 	m.End = nil
-	engine := func(_ context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+	engine := stream.Push(func(_ context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {
 			for range req.GetPrompt()[0] {
 				if !yield(&workerv1.GenerateResponse{}, nil) {
@@ -106,7 +106,7 @@ func TestMethodWithoutAnEndingCompletesWithItsEngine(t *testing.T) {
 				}
 			}
 		}
-	}
+	})
 	for _, tr := range transports {
 		addr, hop := serveMethod(t, &m, engine, tr.serve)
 		items, err := run(t, rpc.Dial("caller", "worker", workerv1.NewWorkerClient(tr.dial(t, addr)).Generate, &m), 7, 0)
@@ -126,11 +126,11 @@ func TestUnaryMethodWithoutFieldsWorks(t *testing.T) {
 	for _, tr := range perServer {
 		ctx, ctl := stream.WithControl(t.Context(), polltest.Patience)
 		leaf := newCounter()
-		svc := &zeroEmbedder{embedder: newEmbedder("worker", func(ctx context.Context, req *workerv1.EmbedRequest) iter.Seq2[*workerv1.EmbedResponse, error] {
+		svc := &zeroEmbedder{embedder: newEmbedder("worker", func(ctx context.Context, req *workerv1.EmbedRequest, to stream.Reader[*workerv1.EmbedResponse]) {
 			if req.GetInputs()[0].GetIds()[0] > 1 {
 				ctl.Stop(streamerr.New(streamerr.UserStop, "enough"))
 			}
-			return leaf.embed(ctx, req)
+			leaf.embed(ctx, req, to)
 		})}
 		svc.hop.Log = nil
 		client := workerv1.NewWorkerClient(tr.dial(t, tr.serve(t, svc)))

@@ -46,7 +46,7 @@ func TestPanicOfAnObserverAtAStop(t *testing.T) {
 		for _, tr := range []transport{wires[0], wires[4]} {
 			t.Run(name+", "+tr.name, func(t *testing.T) {
 				release := make(chan struct{})
-				svc := newService("worker", func(ctx context.Context, _ *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+				svc := newService("worker", stream.Push(func(ctx context.Context, _ *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 					return func(yield func(*workerv1.GenerateResponse, error) bool) {
 						yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &llmv1.Started{}}}, nil)
 						if at == observer.CallerGone { // its caller resets the call after the grace
@@ -56,7 +56,7 @@ func TestPanicOfAnObserverAtAStop(t *testing.T) {
 						}
 						yield(nil, stream.Cause(ctx))
 					}
-				})
+				}))
 				var logs logtest.Log
 				log := slog.New(slog.NewTextHandler(&logs, nil))
 				svc.hop = &rpc.Hop{Name: "worker", Log: log, Observer: panicker{at: at}}
@@ -156,12 +156,12 @@ func TestNoEventFollowsTheEnding(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			st.cancel()
 		}()
-		_ = rpc.Serve(hop, st, methods.Worker, func(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+		_ = rpc.Serve(hop, st, methods.Worker, stream.Push(func(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 			return func(yield func(*workerv1.GenerateResponse, error) bool) {
 				time.Sleep(100 * time.Millisecond)
 				yield(nil, streamerr.New(streamerr.Draining, "drain"))
 			}
-		})
+		}))
 		time.Sleep(time.Minute)
 		if all, closed := notes.noted(); !slices.Equal(all, closed) || !slices.Contains(all, observer.CallerGone) {
 			t.Errorf("events %v, of which %v came before the stream's ending", all, closed)
@@ -198,12 +198,12 @@ func TestAbandonedStreamHasOneEnding(t *testing.T) {
 						st.cancel()
 					}
 				}()
-				err := rpc.Serve(hop, st, methods.Worker, func(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+				err := rpc.Serve(hop, st, methods.Worker, stream.Push(func(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 					return func(yield func(*workerv1.GenerateResponse, error) bool) {
 						yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &llmv1.Started{}}}, nil)
 						time.Sleep(time.Second) // ignores the end of its context
 					}
-				})
+				}))
 				time.Sleep(time.Minute)
 				told, gone := 0, 0
 				all, _ := notes.noted()

@@ -24,7 +24,7 @@ func TestStopFromOutsideCannotComplete(t *testing.T) {
 	req.StreamId = "outside"
 	var last error
 	asked := false
-	for _, err := range path(ctx, req) {
+	for _, err := range path.Range(ctx, req) {
 		if last = err; err != nil || asked {
 			continue
 		}
@@ -63,7 +63,7 @@ func TestStopFromOutsideNamesOwners(t *testing.T) {
 		}
 	}
 	stopped := false
-	for _, err := range path(ctx, req) {
+	for _, err := range path.Range(ctx, req) {
 		if err != nil || stopped {
 			continue
 		}

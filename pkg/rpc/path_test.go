@@ -30,7 +30,7 @@ func TestStopCrossesThreeHopsWithItsCause(t *testing.T) {
 		ctx, ctl := stream.WithControl(t.Context(), polltest.Patience)
 		gone := &streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath("client"), Message: "closed its connection"}
 		n := 0
-		for _, err := range edge(ctx, ask(1<<30)()) {
+		for _, err := range edge.Range(ctx, ask(1<<30)()) {
 			if err != nil {
 				if !errors.Is(err, streamerr.ClientGone) {
 					t.Fatal(err)
@@ -64,7 +64,7 @@ func TestFailureCrossesThreeHopsWithItsPath(t *testing.T) {
 	} {
 		for i, edge := range edges {
 			var last error
-			for _, err := range edge(t.Context(), ask(n)()) {
+			for _, err := range edge.Range(t.Context(), ask(n)()) {
 				last = err
 			}
 			e := streamerr.As(last)
@@ -79,7 +79,7 @@ func TestCompletedStreamNamesItsPath(t *testing.T) {
 	svc := newService("worker", newCounter().generate)
 	for _, tr := range transports {
 		var end *llmv1.End
-		for out, err := range engineAt(tr.dial(t, tr.serve(t, svc)), "caller", "worker")(t.Context(), ask(2)()) {
+		for out, err := range engineAt(tr.dial(t, tr.serve(t, svc)), "caller", "worker").Range(t.Context(), ask(2)()) {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -76,7 +76,7 @@ func TestMessageOverTheLimitIsRefusedAndTheServerContinues(t *testing.T) {
 				t.Error(err)
 			}
 			n := 0
-			for _, err := range rpc.Dial("caller", "worker", client.Generate, methods.Worker)(t.Context(), ask(3)()) {
+			for _, err := range rpc.Dial("caller", "worker", client.Generate, methods.Worker).Range(t.Context(), ask(3)()) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -95,7 +95,7 @@ func TestMissingPeerIsPeerLost(t *testing.T) {
 	_ = ln.Close()
 	for _, dial := range []func(testing.TB, string) grpc.ClientConnInterface{dialGRPC, dialKitex, dialLink} {
 		var last error
-		for _, err := range engineAt(dial(t, addr), "caller", "worker")(t.Context(), ask(3)()) {
+		for _, err := range engineAt(dial(t, addr), "caller", "worker").Range(t.Context(), ask(3)()) {
 			last = err
 		}
 		if e := streamerr.As(last); e.Reason != streamerr.PeerLost || e.Path.String() != "worker" {

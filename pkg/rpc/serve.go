@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -29,24 +30,26 @@ import (
 // Stop gets the ending in the trailers. A caller that resets the call or vanishes stops the engine
 // with PEER_RESET.
 //
-// The engine runs on a goroutine of its own. Send blocks while the caller does not read, and only the
-// return of the handler unblocks Send, so the handler's goroutine must not be the sender. On links,
-// the engine runs on the handler's goroutine, and the Loop that reads an item from below also sends
-// it. If the caller is a Dial in this process (package inprocess), the engine runs on the goroutine of
-// the caller's reader, and Loops carry items as if the two were one hop.
-func Serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], engine stream.Sequence[Req, *Out]) error {
-	return ServeStarter(h, st, m, engine.Starter())
-}
-
-// ServeStarter is Serve for a Starter. On links it returns loop.ErrLeft while Loops carry the
-// stream without a goroutine of its own. The handler must then return this error at once.
-func ServeStarter[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], engine stream.Starter[Req, *Out]) error {
+// On links, the engine starts on the handler's goroutine, the Loop that reads an item from below also
+// sends it, and Serve returns loop.ErrLeft while the stream needs no goroutine: the handler must then
+// return this error at once. If the caller is a Dial in this process (package inprocess), the items go
+// to its reader, as if the two were one hop. Over other connections, Send blocks while the caller does
+// not read, and only the return of the handler unblocks Send. So there the engine has a goroutine of its
+// own.
+func Serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], engine stream.Engine[Req, *Out]) error {
 	answer := func(Outcome) error { return nil } // the messages were the answer
-	return serve(h, st, m, engine, protocol.CalleeConfig{}, st.Send, answer)
+	send := func(_ *stream.Loop, out *Out) error { return st.Send(out) }
+	if sink := loop.SinkOf(st); sink != nil {
+		send = func(on *stream.Loop, out *Out) error {
+			sink.Carried(on)
+			return st.Send(out)
+		}
+	}
+	return serve(h, st, m, engine, protocol.CalleeConfig{}, send, answer)
 }
 
-func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], engine stream.Starter[Req, *Out],
-	config protocol.CalleeConfig, send func(*Out) error, answer func(Outcome) error) error {
+func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], engine stream.Engine[Req, *Out],
+	config protocol.CalleeConfig, send func(*stream.Loop, *Out) error, reply func(Outcome) error) error {
 	incoming := wire.Incoming(st.Context())
 	req, id, err := receive(h, st, m)
 	if err != nil {
@@ -72,102 +75,59 @@ func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 		ended.Done()
 	})
 	readRequests(s, st, m, inbox) // until the call is over
-	a := &responder[Req, In, Out]{callee: s, st: st, m: m, req: req, engine: engine, reply: answer, detach: detach, end: end}
-	switch {
-	case sink != nil:
-		if carried := a.startOn(sink, send); carried {
+	a := &answer{callee: s, sink: sink, reply: reply, detach: detach, release: end}
+	ctx := touched(s.ctx, st)
+	if take, ok := direct.Take[Out](incoming); ok {
+		send = func(on *stream.Loop, out *Out) error { take(on, out); return nil } //nolint:unparam // the type of send
+	} else if sink == nil && !config.Whole {
+		ctx = stream.WithBlocking(ctx)
+	}
+	start := func() { run(ctx, a, m, engine, req, send) }
+	if sink != nil {
+		if start(); a.leave() {
 			return loop.ErrLeft
 		}
-	case config.Whole:
-		bigstack.Go(func() { a.run(new(loop.Carrier), send) })
-	case !a.give(incoming):
-		bigstack.Go(func() { a.run(nil, send) })
+	} else {
+		bigstack.Go(start)
 	}
 	ended.Wait()
 	return status
 }
 
-// A responder runs the engine of a call, and ends the call with the engine's outcome.
-type responder[Req, In, Out any] struct {
+// run starts the engine of a call. The drain of the hop's live streams awaits it.
+func run[Req, In, Out any](ctx context.Context, a *answer, m *Method[Req, In, Out], engine stream.Engine[Req, *Out], req Req, send func(*stream.Loop, *Out) error) {
+	ctx = prefetch.With(ctx, prefetch.Of(a.callee), prefetch.Of(a.machine), prefetch.Func(send))
+	d := &driver[Req, In, Out]{ctx: ctx, hop: a.hop, m: m, send: sending(a.callee, send), ended: a.conclude, verbatim: true}
+	d.start(engine, req)
+}
+
+// An answer ends a call with the outcome of its engine.
+type answer struct {
 	*callee
-	st     grpc.BidiStreamingServer[In, Out]
-	m      *Method[Req, In, Out]
-	req    Req
-	engine stream.Starter[Req, *Out]
-	reply  func(Outcome) error // sends the outcome, unless the messages were the answer
-	detach func(o Outcome, end func(), returning bool)
-	end    func()
+	sink    loop.Sink                                       // nil if the call is not over a link
+	reply   func(Outcome) error                             // sends the outcome, unless the messages were the answer
+	detach  func(o Outcome, release func(), returning bool) // of attach
+	release func()
+
+	decided atomic.Bool // the handler has left, or the stream has ended first
 }
 
-// startOn starts the engine on the handler's goroutine, for a call over a link. It returns true if
-// Loops carry the stream from now on.
-func (a *responder[Req, In, Out]) startOn(sink loop.Sink, send func(*Out) error) (carried bool) {
-	k := new(loop.Carrier)
-	sink.Carried(k)
-	return !a.start(k, send, a.engine, func(rest func() (Outcome, bool)) {
-		bigstack.Go(func() {
-			over := true // also if the goroutine exits
-			defer func() {
-				if over {
-					sink.Release()
-				}
-			}()
-			over = a.conclude(false, rest)
-		})
-	})
-}
+// leave reports whether the handler of a call over a link leaves: the stream has not ended yet.
+func (a *answer) leave() bool { return !a.decided.Swap(true) }
 
-// give has a Dial in this process run the engine, with the caller's reader as send. It returns false
-// if the caller is in another process.
-func (a *responder[Req, In, Out]) give(incoming context.Context) bool {
-	return direct.Give(incoming, func(pass func(*Out), resume func(func() bool)) (over bool) {
-		k, send := loop.Of(incoming), func(out *Out) error { pass(out); return nil }
-		if k == nil || resume == nil {
-			a.run(k, send)
-			return true
-		}
-		return a.start(k, send, a.engine, func(rest func() (Outcome, bool)) { resume(func() bool { return a.conclude(true, rest) }) })
-	})
-}
-
-// run runs the engine to its end. The drain of the hop's live streams awaits it.
-func (a *responder[Req, In, Out]) run(k *loop.Carrier, send func(*Out) error) {
-	a.start(k, send, a.engine.Sequence().Starter(), nil)
-}
-
-// start starts engine, and ends the stream if it is over after that.
-func (a *responder[Req, In, Out]) start(k *loop.Carrier, send func(*Out) error, engine stream.Starter[Req, *Out], resume func(func() (Outcome, bool))) (over bool) {
-	ctx := a.ctx
-	if k != nil {
-		ctx = loop.With(ctx, k)
+// conclude ends the call.
+func (a *answer) conclude(o Outcome) {
+	left := a.decided.Swap(true)
+	if left {
+		defer a.sink.Release()
 	}
-	ctx = prefetch.With(touched(ctx, a.st), prefetch.Of(a.callee), prefetch.Of(a.machine), prefetch.Of(k), prefetch.Func(send))
-	d := &driver[Req, In, Out]{ctx: ctx, hop: a.hop, m: a.m, send: sending(a.callee, k, send), verbatim: true}
-	return a.conclude(true, func() (Outcome, bool) { return d.start(engine, a.req, resume) })
-}
-
-// conclude calls f, and ends the stream if the stream is over after that. returns reports whether
-// this goroutine returns from the handler, or makes the handler return.
-func (a *responder[Req, In, Out]) conclude(returns bool, f func() (Outcome, bool)) (over bool) {
-	var o Outcome
-	over = true // also if f exits
-	defer func() {
-		if !over {
-			return
-		}
-		exited := o == (Outcome{})
-		if exited {
-			o = a.hop.exited()
-		}
-		a.detach(a.close(o, func() error { return a.reply(o) }), a.end, returns && !exited)
-	}()
-	o, over = f()
-	return over
+	exited := o.Err != nil && stream.FailureOf(o.Err) != nil // then the handler may not return
+	a.detach(a.close(o, func() error { return a.reply(o) }), a.release, !left && !exited)
 }
 
 // attach tells the machine about stops and the end of the call. finish ends the call, once: when
 // the current message is abandoned, or by detach, with the outcome of the engine. returning reports
-// that the engine's goroutine returns from Serve, or makes Serve return.
+// that Serve will return the status.
 func (s *callee) attach(sink loop.Sink, finish func(status error, trailer metadata.MD, returning bool)) (detach func(o Outcome, end func(), returning bool)) {
 	s.abandon = func(lost bool) {
 		o := Outcome{Err: streamerr.Via(s.hop.Name, stream.Cause(s.ctx))}
@@ -214,7 +174,7 @@ func receive[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *
 
 // ServeUnary runs engine for a unary method, and passes each item to collect. With package guard,
 // the ending is recorded when the answer has been sent; otherwise when ServeUnary returns.
-func ServeUnary[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Sequence[Req, *Out], req Req, collect func(*Out)) error {
+func ServeUnary[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Engine[Req, *Out], req Req, collect func(*Out)) error {
 	call := wire.Incoming(ctx)
 	s, end, err := h.serve(call, m.id(req), m.owner(req), protocol.CalleeConfig{Whole: true})
 	if err != nil {
@@ -223,8 +183,13 @@ func ServeUnary[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In
 	s.step(protocol.Event{Kind: protocol.HalfClose})
 	unhook := context.AfterFunc(call, func() { s.step(protocol.Event{Kind: protocol.Lost, Err: wire.Lost(call)}) })
 	undo := stream.AtStop(s.ctx, func(error) { s.halt() })
-	k := &loop.Carrier{}
-	o := drive(loop.With(s.ctx, k), h, m, engine, req, sending(s, k, func(out *Out) error { collect(out); return nil }), true)
+	ended := make(chan Outcome, 1)
+	d := &driver[Req, In, Out]{
+		ctx: s.ctx, hop: h, m: m, verbatim: true, ended: func(o Outcome) { ended <- o },
+		send: sending(s, func(_ *stream.Loop, out *Out) error { collect(out); return nil }),
+	}
+	d.start(engine, req)
+	o := <-ended
 	undo()
 	_ = grpc.SetTrailer(s.ctx, s.trailer(o)) // fails only if there is no call to answer
 	finish := func(err error) {
@@ -377,10 +342,10 @@ func (s *callee) unsent(err error) *streamerr.Error {
 	return gone
 }
 
-// sending returns the send function for drive. The function reports the beginning of the answer to
+// sending returns the send function of a driver. The function reports the beginning of the answer to
 // the observer, and asks the machine about each message.
-func sending[Out any](s *callee, k *loop.Carrier, send func(*Out) error) func(*Out) error {
-	return func(out *Out) error {
+func sending[Out any](s *callee, send func(*stream.Loop, *Out) error) func(*stream.Loop, *Out) error {
+	return func(on *stream.Loop, out *Out) error {
 		if do, _ := s.step(protocol.Event{Kind: protocol.Item}); do.Verb != protocol.Deliver {
 			return stream.Cause(s.ctx)
 		}
@@ -388,7 +353,7 @@ func sending[Out any](s *callee, k *loop.Carrier, send func(*Out) error) func(*O
 			s.answers = true
 			observer.Of(s.ctx).Note(observer.Event{Kind: observer.Answering})
 		}
-		err := delivery.Fault(out, send(out))
+		err := delivery.Fault(out, send(on, out))
 		if errors.Is(err, delivery.ErrUnencodable) { // an error of this hop: the caller may still be there
 			s.step(protocol.Event{Kind: protocol.Sent})
 			return err
@@ -400,7 +365,7 @@ func sending[Out any](s *callee, k *loop.Carrier, send func(*Out) error) func(*O
 			return nil
 		}
 		s.step(protocol.Event{Kind: protocol.Unsent, Err: s.unsent(err)})
-		k.Wait()
+		on.Wait()
 		<-stream.Stopping(s.ctx) // closes at the latest when the grace is over
 		return stream.Cause(s.ctx)
 	}

@@ -17,7 +17,7 @@ import (
 
 func TestTimersNameThemselvesAndTheirHop(t *testing.T) {
 	slow := func(first, gap time.Duration) engine {
-		return func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+		return stream.Push(func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 			return func(yield func(*workerv1.GenerateResponse, error) bool) {
 				stopping := stream.Stopping(ctx)
 				for i := range req.GetPrompt()[0] {
@@ -37,7 +37,7 @@ func TestTimersNameThemselvesAndTheirHop(t *testing.T) {
 				}
 				yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED}}}, nil)
 			}
-		}
+		})
 	}
 	const long, short = time.Hour, 20 * time.Millisecond
 	for name, test := range map[string]struct {
@@ -55,7 +55,7 @@ func TestTimersNameThemselvesAndTheirHop(t *testing.T) {
 				svc := newService("worker", slow(test.first, test.gap))
 				svc.hop.Timers = test.timers
 				var last error
-				for _, err := range engineAt(dialHere(t, serveHere(t, svc)), "caller", "worker")(t.Context(), ask(100)()) {
+				for _, err := range engineAt(dialHere(t, serveHere(t, svc)), "caller", "worker").Range(t.Context(), ask(100)()) {
 					last = err
 				}
 				if test.message == "" {

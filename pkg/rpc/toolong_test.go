@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -15,16 +16,16 @@ import (
 func TestMessageOfACalleeThatIsTooLongIsInternal(t *testing.T) {
 	for _, tr := range wires {
 		t.Run(tr.name, func(t *testing.T) {
-			svc := newService("worker", func(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+			svc := newService("worker", stream.Push(func(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 				return func(yield func(*workerv1.GenerateResponse, error) bool) {
 					long := &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: slices.Repeat([]uint32{1 << 31}, 1<<20+1<<10)}}}
 					if yield(oneToken(), nil) {
 						yield(long, nil)
 					}
 				}
-			})
+			}))
 			var last error
-			for _, err := range engineAt(tr.dial(t, tr.serve(t, svc)), "caller", "worker")(t.Context(), ask(5)()) {
+			for _, err := range engineAt(tr.dial(t, tr.serve(t, svc)), "caller", "worker").Range(t.Context(), ask(5)()) {
 				last = err
 			}
 			if e := streamerr.As(last); e.Reason != streamerr.Internal {

@@ -40,8 +40,8 @@ func newTracedPath(t *testing.T, above, below transport, leaf func(*tracedPath) 
 	var toWorker engine
 	p := &tracedPath{release: make(chan struct{})}
 	worker, edge := patient(newService("worker", leaf(p))), patient(newService("edge", nil))
-	chat := patient(newService("chat", func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
-		return toWorker(ctx, req)
+	chat := patient(newService("chat", func(ctx context.Context, req *workerv1.TokenRequest, to stream.Reader[*workerv1.GenerateResponse]) {
+		toWorker(ctx, req, to)
 	}))
 	for _, svc := range []*service{worker, chat, edge} {
 		ledger.At(svc.hop).Traces = tracer
@@ -151,7 +151,7 @@ func stalling(*tracedPath) engine { return stallingUntil(nil) }
 func ignoring(p *tracedPath) engine { return stallingUntil(p.release) }
 
 func stallingUntil(release <-chan struct{}) engine {
-	return func(ctx context.Context, _ *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+	return stream.Push(func(ctx context.Context, _ *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {
 			for range 2 {
 				if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{1}}}}, nil) {
@@ -164,7 +164,7 @@ func stallingUntil(release <-chan struct{}) engine {
 			}
 			yield(nil, stream.Cause(ctx))
 		}
-	}
+	})
 }
 
 // TestEventsOfStateTellEveryEnding checks the events that each hop has kept, in order.

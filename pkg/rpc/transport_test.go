@@ -183,8 +183,8 @@ func TestEngineAcrossAProcessBoundaryKeepsTheContract(t *testing.T) {
 			cc := tr.dial(t, tr.serve(t, svc))
 			streamtest.Run(t, func(*testing.T) streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse] {
 				return streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse]{
-					Sequence: engineAt(cc, "caller", "worker"),
-					Short:    ask(5), Long: ask(1 << 30), Bad: ask(0),
+					Engine: engineAt(cc, "caller", "worker"),
+					Short:  ask(5), Long: ask(1 << 30), Bad: ask(0),
 					Live: svc.hop.Live.Len,
 				}
 			})

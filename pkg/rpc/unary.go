@@ -39,7 +39,7 @@ type Teller = teller.Teller
 // stopped, tell sends the peer the cause and the path so far in a call of its own, and the peer has
 // the grace to answer. If the Stop cannot be sent, the call is reset at once. The Stop names the
 // owner of the request, so that it cannot end the stream of another owner with the same id.
-func DialUnary[Req, In, Out any](self, peer string, ask func(context.Context, Req, ...grpc.CallOption) (*Out, error), tell Teller, m *Method[Req, In, Out]) stream.Sequence[Req, *Out] {
+func DialUnary[Req, In, Out any](self, peer string, ask func(context.Context, Req, ...grpc.CallOption) (*Out, error), tell Teller, m *Method[Req, In, Out]) stream.Engine[Req, *Out] {
 	return stream.Unary(func(ctx context.Context, req Req) (answer *Out, err error) {
 		var c call
 		asking, answered := make(chan struct{}), make(chan struct{})

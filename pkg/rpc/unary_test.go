@@ -3,7 +3,6 @@ package rpc_test
 import (
 	"context"
 	"errors"
-	"iter"
 	"testing"
 	"time"
 
@@ -20,7 +19,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-type embedEngine = stream.Sequence[*workerv1.EmbedRequest, *workerv1.EmbedResponse]
+type embedEngine = stream.Engine[*workerv1.EmbedRequest, *workerv1.EmbedResponse]
 
 // An embedder is a service that makes vectors.
 type embedder struct {
@@ -85,15 +84,19 @@ func (c *counter) vectors(ctx context.Context, req *workerv1.EmbedRequest) (*wor
 
 // embed is an engine that always calls vectors, so that causes receives the cause of every stop.
 // stream.Unary does not call vectors if the stream was stopped before the engine runs.
-func (c *counter) embed(ctx context.Context, req *workerv1.EmbedRequest) iter.Seq2[*workerv1.EmbedResponse, error] {
-	return func(yield func(*workerv1.EmbedResponse, error) bool) { yield(c.vectors(ctx, req)) }
+func (c *counter) embed(ctx context.Context, req *workerv1.EmbedRequest, to stream.Reader[*workerv1.EmbedResponse]) {
+	resp, err := c.vectors(ctx, req)
+	if err == nil {
+		to.Item(nil, resp)
+	}
+	to.End(err)
 }
 
 // whenRunning calls running when the engine runs.
 func whenRunning(e embedEngine, running func()) embedEngine {
-	return func(ctx context.Context, req *workerv1.EmbedRequest) iter.Seq2[*workerv1.EmbedResponse, error] {
+	return func(ctx context.Context, req *workerv1.EmbedRequest, to stream.Reader[*workerv1.EmbedResponse]) {
 		running()
-		return e(ctx, req)
+		e(ctx, req, to)
 	}
 }
 
@@ -110,8 +113,8 @@ func TestUnaryEngineAcrossAProcessBoundaryKeepsTheContract(t *testing.T) {
 			cc := tr.dial(t, tr.serve(t, svc))
 			streamtest.Run(t, func(*testing.T) streamtest.Subject[*workerv1.EmbedRequest, *workerv1.EmbedResponse] {
 				return streamtest.Subject[*workerv1.EmbedRequest, *workerv1.EmbedResponse]{
-					Sequence: embedAt(cc, "caller", "worker"),
-					Short:    text(1), Bad: text(0),
+					Engine: embedAt(cc, "caller", "worker"),
+					Short:  text(1), Bad: text(0),
 					Live: svc.hop.Live.Len,
 				}
 			})
@@ -124,7 +127,7 @@ func TestUnaryAnswersMayBeLarge(t *testing.T) {
 		return &workerv1.EmbedResponse{Embeddings: []*llmv1.Embedding{{Values: make([]float32, 5<<18)}}, End: &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED}}, nil
 	}))
 	for _, tr := range transports {
-		for out, err := range embedAt(tr.dial(t, tr.serve(t, svc)), "caller", "worker")(t.Context(), text(1)()) {
+		for out, err := range embedAt(tr.dial(t, tr.serve(t, svc)), "caller", "worker").Range(t.Context(), text(1)()) {
 			if err != nil || len(out.GetEmbeddings()[0].GetValues()) != 5<<18 {
 				t.Errorf("%s: %v", tr.name, err)
 			}
@@ -134,7 +137,7 @@ func TestUnaryAnswersMayBeLarge(t *testing.T) {
 
 // lastError returns the error with which a unary engine ends a request.
 func lastError(ctx context.Context, e embedEngine, req *workerv1.EmbedRequest) (last error) {
-	for _, err := range e(ctx, req) {
+	for _, err := range e.Range(ctx, req) {
 		last = err
 	}
 	return last

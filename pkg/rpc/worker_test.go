@@ -19,7 +19,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-type engine = stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse]
+type engine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
 
 // A counter is an engine that yields the numbers below prompt[0], one per millisecond, then an End.
 // It refuses prompt 0, panics at 13, and fails after two items at 42. causes receives the cause of
@@ -28,7 +28,11 @@ type counter struct{ causes chan error }
 
 func newCounter() *counter { return &counter{causes: make(chan error, 1000)} }
 
-func (c *counter) generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+func (c *counter) generate(ctx context.Context, req *workerv1.TokenRequest, to stream.Reader[*workerv1.GenerateResponse]) {
+	stream.Push(c.numbers)(ctx, req, to)
+}
+
+func (c *counter) numbers(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 	return func(yield func(*workerv1.GenerateResponse, error) bool) {
 		n := req.GetPrompt()[0]
 		switch n {

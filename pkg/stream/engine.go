@@ -58,15 +58,30 @@ type Reader[Item any] interface {
 // is in ctx. Code that starts a stream calls Start; a stage calls the engine below itself.
 type Engine[Req, Item any] func(ctx context.Context, req Req, to Reader[Item])
 
-// Start calls an engine for the Reader that starts the stream. A stream that was stopped before ends
-// with its cause. If the engine panics or exits, the stream breaks (Control.Break), because nobody knows
-// whether its Reader has been or will be ended.
+// Start calls an engine for the Reader that starts the stream. If the stream was stopped before, the
+// engine ends it with the cause. If the engine panics or exits, the stream breaks (Control.Break), because
+// nobody knows whether its Reader has been or will be ended.
 func Start[Req, Item any](ctx context.Context, engine Engine[Req, Item], req Req, to Reader[Item]) {
-	if cause := Cause(ctx); cause != nil {
-		to.End(cause)
-		return
-	}
 	Guard(func() { engine(ctx, req, to) }, func(failure *Failure) { ControlOf(ctx).Break(failure) })
+}
+
+// Unary returns the engine of answer, which returns the engine's only item. It runs on the goroutine that
+// starts the stream.
+func Unary[Req, Item any](answer func(context.Context, Req) (Item, error)) Engine[Req, Item] {
+	return func(ctx context.Context, req Req, to Reader[Item]) {
+		var e Entry[Item]
+		e.Init(ctx, to)
+		e.Run(func() error {
+			if cause := Cause(ctx); cause != nil {
+				return cause
+			}
+			item, err := answer(ctx, req)
+			if err == nil && !e.Item(nil, item) {
+				return Cause(ctx)
+			}
+			return err
+		})
+	}
 }
 
 type blockingKey struct{}

@@ -29,10 +29,14 @@ func FailureOf(err error) *Failure {
 // failureOf returns the Failure for the result of recover. A deferred call calls it, if its function did
 // not return.
 func failureOf(recovered any) *Failure {
-	if recovered == nil {
+	switch v := recovered.(type) {
+	case nil:
 		return &Failure{}
+	case *Failure: // a loop over an engine has repeated it
+		return v
+	default:
+		return &Failure{Value: v, Stack: debug.Stack()}
 	}
-	return &Failure{Value: recovered, Stack: debug.Stack()}
 }
 
 // Guard calls f. If f panics or exits its goroutine, Guard calls failed, on the same goroutine. Guard

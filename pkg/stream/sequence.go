@@ -45,7 +45,7 @@ func (e Engine[Req, Item]) Range(ctx context.Context, req Req) iter.Seq2[Item, e
 		if ctl := ControlOf(ctx); ctl != nil {
 			defer ctl.OnBreak(r.broke)()
 		}
-		Start(WithBlocking(ctx), e, req, r)
+		Guard(func() { e(WithBlocking(ctx), req, r) }, func(failure *Failure) { r.broke(failure) })
 		err := <-r.ended
 		failure := FailureOf(err)
 		switch {

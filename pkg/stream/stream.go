@@ -1,9 +1,6 @@
 package stream
 
-import (
-	"context"
-	"iter"
-)
+import "iter"
 
 // A Stage builds an engine on the engine below it: it rewrites the request on the way down and the
 // items on the way up. An item is valid until yield returns. A Stage must not block while it has an
@@ -15,19 +12,5 @@ func Fail[Item any](err error) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
 		var zero Item
 		yield(zero, err)
-	}
-}
-
-// Unary makes an engine of answer, which returns the engine's only item.
-func Unary[Req, Item any](answer func(context.Context, Req) (Item, error)) Sequence[Req, Item] {
-	return func(ctx context.Context, req Req) iter.Seq2[Item, error] {
-		return func(yield func(Item, error) bool) {
-			if cause := Cause(ctx); cause != nil {
-				var zero Item
-				yield(zero, cause)
-				return
-			}
-			yield(answer(ctx, req))
-		}
 	}
 }

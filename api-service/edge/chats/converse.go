@@ -92,7 +92,7 @@ func converseOver(self, peer string, open func(context.Context, ...grpc.CallOpti
 			passing.Go(func() { t.pass(ctx) })
 			defer passing.Wait()
 			defer t.end()
-			for out, err := range rpc.Dial(self, peer, call, Converse)(ctx, c.First) {
+			for out, err := range rpc.Dial(self, peer, call, Converse).Range(ctx, c.First) {
 				t.passed.Load() // orders the writes of the goroutine of pass before the following reads
 				ended := out.GetTurnEnd() != nil
 				if !yield(out, err) {

@@ -57,8 +57,8 @@ func (l *starvedLink) Recv() (*chatv1.ConverseResponse, error) {
 	}
 }
 
-// Attend implements loop.Source. The conversation of the test has no Carrier.
-func (l *starvedLink) Attend(*loop.Carrier, func() any, func(any) bool, func(error)) {}
+// Attend implements loop.Source. No Loop carries the conversation of the test.
+func (l *starvedLink) Attend(func() any, func(*stream.Loop, any) bool, func(error)) {}
 
 // SendLast implements loop.Source.
 func (l *starvedLink) SendLast(m any) error {

@@ -36,12 +36,15 @@ const (
 
 // A failover tracks one stream as it moves between chat-services. One goroutine at a time uses it.
 type failover struct {
+	stream.Relay[*chatv1.GenerateResponse]
+
+	ctx      context.Context //nolint:containedctx // of the stream
+	row      stream.Row
 	fleet    *Fleet
 	original *chatv1.ChatRequest
 	renames  int  // how often the stream has got another id
 	moves    bool // another chat-service can resume the stream
 	tellsIDs bool // the chat-service reports the ids of delivered tokens
-	yield    func(*chatv1.GenerateResponse, error) bool
 
 	failed    error          // why the current chat-service lost the stream, or nil
 	ending    error          // the ending if no chat-service resumes the stream
@@ -62,9 +65,9 @@ type failover struct {
 	remainders []*chatv1.GenerateResponse // not delivered yet; at most one per choice
 }
 
-func newFailover(f *Fleet, req *chatv1.ChatRequest, yield func(*chatv1.GenerateResponse, error) bool) *failover {
+func newFailover(ctx context.Context, f *Fleet, req *chatv1.ChatRequest, to reader) *failover {
 	c := &failover{
-		fleet: f, original: req, yield: yield, ending: errNobody, moves: f.Resumes(), tellsIDs: f.Resumes() || req.GetTellIds(),
+		Relay: stream.RelayTo(to), ctx: ctx, fleet: f, original: req, ending: errNobody, moves: f.Resumes(), tellsIDs: f.Resumes() || req.GetTellIds(),
 		delivered: make([]progress, min(maxChoices, max(1, int(req.GetN()))*max(1, len(req.GetPrompts())))),
 	}
 	if req.GetGathered() {
@@ -73,40 +76,48 @@ func newFailover(f *Fleet, req *chatv1.ChatRequest, yield func(*chatv1.GenerateR
 	return c
 }
 
-// run runs the stream on one chat-service after another, as a Starter.
-func (c *failover) run(ctx context.Context, resume func(rest func() (over bool))) (over bool) {
-	for p := c.next(ctx); p != nil; p = c.next(ctx) {
-		if !c.ask(ctx, p, resume) {
-			return false
-		}
-		if !c.lost(ctx, p) {
-			return true
-		}
+// start starts the stream on one chat-service after another.
+func (c *failover) start() { c.row.Then(c.ask) }
+
+// ask starts the stream on the next chat-service, or ends it if there is none.
+func (c *failover) ask() {
+	p := c.next(c.ctx)
+	if p == nil {
+		c.finish()
+		return
 	}
-	if cause := stream.Cause(ctx); cause != nil {
-		c.ending = cause
-	}
-	c.end()
-	return true
+	c.failed = nil
+	part := &part{c, p}
+	p.engine(prefetch.With(c.ctx, prefetch.Of(c), prefetch.Of(part)), c.request(), part)
 }
 
-// ask runs the stream on p, which choose has already counted. If other goroutines carry the stream,
-// run continues on the goroutine that calls rest.
-func (c *failover) ask(ctx context.Context, p *peer, resume func(rest func() (over bool))) (over bool) {
-	c.failed = nil
-	return stream.Finally(p.done, func(rest func() (over bool)) {
-		resume(func() (over bool) { return rest() && (!c.lost(ctx, p) || c.run(ctx, resume)) })
-	}, func(resume func(rest func() (over bool))) bool {
-		calling := prefetch.With(ctx, prefetch.Of(c), prefetch.Func(c.yield))
-		return p.engine(calling, c.request(), func(out *chatv1.GenerateResponse, err error) bool {
-			if err != nil {
-				c.failed = err
-				p.note(ctx, err)
-				return false
-			}
-			return c.deliver(ctx, p, out)
-		}, resume)
-	})
+// A part is the Reader of the stream on one chat-service, which choose has counted.
+type part struct {
+	*failover
+
+	peer *peer
+}
+
+// Item implements stream.Reader.
+func (p *part) Item(on *stream.Loop, out *chatv1.GenerateResponse) (more bool) {
+	return p.deliver(on, p.peer, out)
+}
+
+// End implements stream.Reader: the stream ends, or goes on on another chat-service.
+func (p *part) End(err error) {
+	c := p.failover
+	switch {
+	case stream.FailureOf(err) != nil || c.Left():
+	case c.failed == nil && err != nil:
+		c.failed = err
+		p.peer.note(c.ctx, err)
+	}
+	p.peer.done()
+	if stream.FailureOf(err) == nil && !c.Left() && c.lost(c.ctx, p.peer) {
+		c.row.Then(c.ask)
+		return
+	}
+	c.End(err)
 }
 
 // request returns the request for the next chat-service.
@@ -217,7 +228,7 @@ func elsewhere(err error) bool {
 
 // deliver passes on the part of an item that was not delivered before. It reports false if the
 // reader has left the loop, or p does not know the request.
-func (c *failover) deliver(ctx context.Context, p *peer, out *chatv1.GenerateResponse) bool {
+func (c *failover) deliver(on *stream.Loop, p *peer, out *chatv1.GenerateResponse) bool {
 	switch m := out.GetMessage().(type) {
 	case *chatv1.GenerateResponse_Started:
 		c.name = cmp.Or(m.Started.GetChatService(), p.name)
@@ -229,16 +240,16 @@ func (c *failover) deliver(ctx context.Context, p *peer, out *chatv1.GenerateRes
 		case !c.begun:
 			c.begun = true
 		case c.heir:
-			c.takeOver(ctx)
+			c.takeOver()
 			c.heir = false // later moves are moves between chat-services
 		default:
-			c.move(ctx, c.name)
-			ledger.Of(ctx).AnsweredBy(m.Started.GetWorker())
+			c.move(c.name)
+			ledger.Of(c.ctx).AnsweredBy(m.Started.GetWorker())
 			return true
 		}
 	case *chatv1.GenerateResponse_Restarted:
 		choice := m.Restarted.GetChoice()
-		c.takeBack(ctx, choice)
+		c.takeBack(choice)
 		*c.choice(choice) = progress{}
 		c.remainders = slices.DeleteFunc(c.remainders, func(r *chatv1.GenerateResponse) bool { return r.GetDelta().GetChoice() == choice })
 	case *chatv1.GenerateResponse_Delta:
@@ -262,7 +273,7 @@ func (c *failover) deliver(ctx context.Context, p *peer, out *chatv1.GenerateRes
 		t.end = m.ChoiceEnd
 		c.count(m.ChoiceEnd.GetChoice(), m.ChoiceEnd.GetTokens())
 	}
-	return c.yield(out, nil)
+	return c.Pass(on, out)
 }
 
 // earlier returns the error of a chat-service whose release does not know a field of the request.
@@ -284,13 +295,13 @@ func (c *failover) count(choice, tokens uint32) {
 }
 
 // takeBack discards the delivered part of a choice.
-func (c *failover) takeBack(ctx context.Context, choice uint32) {
-	ledger.Of(ctx).TakenBack(c.tokens[choice])
+func (c *failover) takeBack(choice uint32) {
+	ledger.Of(c.ctx).TakenBack(c.tokens[choice])
 	delete(c.tokens, choice)
 }
 
 // move records that another hop continues the stream.
-func (c *failover) move(ctx context.Context, to string) {
+func (c *failover) move(to string) {
 	c.moved++
 	delivered := 0
 	for i := range c.delivered {
@@ -299,19 +310,24 @@ func (c *failover) move(ctx context.Context, to string) {
 	}
 	c.remainders = nil
 	why := streamerr.As(c.ending)
-	c.fleet.log.LogAttrs(ctx, slog.LevelInfo, "stream moved",
-		slog.String("stream", stream.ID(ctx)), slog.String("hop", c.fleet.self), slog.String("from", c.from), slog.String("to", to),
+	c.fleet.log.LogAttrs(c.ctx, slog.LevelInfo, "stream moved",
+		slog.String("stream", stream.ID(c.ctx)), slog.String("hop", c.fleet.self), slog.String("from", c.from), slog.String("to", to),
 		slog.String("reason", why.Reason.String()), slog.Int("tokens", delivered), slog.String("message", why.Text()))
-	ledger.Of(ctx).Moved(c.from, to, why.Reason, delivered)
+	ledger.Of(c.ctx).Moved(c.from, to, why.Reason, delivered)
 }
 
-// end yields the ending of a stream that no chat-service resumes.
-func (c *failover) end() {
-	// The failed chat-service may have been repeating parts that were delivered before.
-	for _, r := range c.remainders {
-		if c.choice(r.GetDelta().GetChoice()).add(r.GetDelta(), c.original.GetTellIds()) && !c.yield(r, nil) {
-			return
-		}
+// finish ends a stream that no chat-service resumes.
+func (c *failover) finish() {
+	if cause := stream.Cause(c.ctx); cause != nil {
+		c.ending = cause
 	}
-	c.yield(nil, c.ending)
+	c.Close(c.ending, func(err error) error {
+		// The failed chat-service may have been repeating parts that were delivered before.
+		for _, r := range c.remainders {
+			if c.choice(r.GetDelta().GetChoice()).add(r.GetDelta(), c.original.GetTellIds()) && !c.Pass(nil, r) {
+				break
+			}
+		}
+		return err
+	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/stream/streamtest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -150,28 +151,28 @@ func TestRepeatedRemainderIsNotDeliveredTwice(t *testing.T) {
 	for again, want := range map[string]string{"": "abc", "a": "abc", "abc": "abcd", "ab": "abc"} {
 		a, b := serve(t, "chat-service/0", "127.0.0.1:0"), serve(t, "chat-service/1", "127.0.0.1:0")
 		f, said := still(t, a, b), ""
-		c := newFailover(f, &chatv1.ChatRequest{}, func(out *chatv1.GenerateResponse, _ error) bool {
+		c := newFailover(t.Context(), f, &chatv1.ChatRequest{}, streamtest.Record(t, func(_ *stream.Loop, out *chatv1.GenerateResponse, _ int) bool {
 			said += out.GetDelta().GetText()
 			return true
-		})
+		}))
 		started := &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &llmv1.Started{}}}
 		gone := streamerr.New(streamerr.Draining, "it goes")
 		first, second := f.all()[0], f.all()[1]
 		deliver := func(from *peer, out *chatv1.GenerateResponse) {
-			c.deliver(t.Context(), from, out)
+			c.deliver(nil, from, out)
 			proto.Reset(out) // its memory serves other streams
 		}
-		c.deliver(t.Context(), first, started)
+		c.deliver(nil, first, started)
 		deliver(first, delta(&chatv1.Delta{Text: "abc", Ids: []uint32{1, 2, 3}}))
 		deliver(first, delta(&chatv1.Delta{Text: "d", Remainder: true}))
 		c.failed = gone
 		c.lost(t.Context(), first)
-		c.deliver(t.Context(), second, started)
+		c.deliver(nil, second, started)
 		deliver(second, delta(&chatv1.Delta{Text: again}))
 		deliver(second, delta(&chatv1.Delta{Text: "abcd"[len(again) : len(again)+1], Remainder: true}))
 		c.failed = gone
 		c.lost(t.Context(), second)
-		if c.end(); said != want {
+		if c.finish(); said != want {
 			t.Errorf("%q was repeated: %q, want %q", again, said, want)
 		}
 	}
@@ -193,7 +194,7 @@ func readChoices(t *testing.T, f *Fleet, req *chatv1.ChatRequest, each func(all 
 	req.StreamId = stream.NewID()
 	kept := records.Open(req.GetStreamId(), "api", "client")
 	all = make([]choice, several(req))
-	for out, err := range Starter(f.Start).Sequence()(ledger.With(ctx, kept), req) {
+	for out, err := range Engine(f.Start).Range(ledger.With(ctx, kept), req) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -294,28 +295,28 @@ func TestOlderChatServiceGetsRequestsWithoutTellIDs(t *testing.T) {
 func TestRestartedAnswerIsResumedFromTheRestart(t *testing.T) {
 	a, b := serve(t, "chat-service/0", "127.0.0.1:0"), serve(t, "chat-service/1", "127.0.0.1:0")
 	f, said := still(t, a, b), ""
-	c := newFailover(f, &chatv1.ChatRequest{Gathered: true}, func(out *chatv1.GenerateResponse, _ error) bool {
+	c := newFailover(t.Context(), f, &chatv1.ChatRequest{Gathered: true}, streamtest.Record(t, func(_ *stream.Loop, out *chatv1.GenerateResponse, _ int) bool {
 		if out.GetRestarted() != nil {
 			said = ""
 		}
 		said += out.GetDelta().GetText()
 		return true
-	})
+	}))
 	started := &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &llmv1.Started{}}}
 	restarted := &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Restarted{Restarted: &chatv1.Restarted{}}}
 	first, second := f.all()[0], f.all()[1]
-	c.deliver(t.Context(), first, started)
-	c.deliver(t.Context(), first, delta(&chatv1.Delta{Text: "lost", Ids: []uint32{1, 2, 3}}))
-	c.deliver(t.Context(), first, restarted)
-	c.deliver(t.Context(), first, delta(&chatv1.Delta{Text: "a", Ids: []uint32{4}}))
+	c.deliver(nil, first, started)
+	c.deliver(nil, first, delta(&chatv1.Delta{Text: "lost", Ids: []uint32{1, 2, 3}}))
+	c.deliver(nil, first, restarted)
+	c.deliver(nil, first, delta(&chatv1.Delta{Text: "a", Ids: []uint32{4}}))
 	c.failed = streamerr.New(streamerr.Draining, "it goes")
 	c.lost(t.Context(), first)
 	if ids := c.request().GetAnswered().GetIds(); len(ids) != 1 || ids[0] != 4 {
 		t.Error(ids)
 	}
-	c.deliver(t.Context(), second, started)
-	c.deliver(t.Context(), second, delta(&chatv1.Delta{Text: "a", Ids: []uint32{4}}))
-	c.deliver(t.Context(), second, delta(&chatv1.Delta{Text: "b", Ids: []uint32{5}}))
+	c.deliver(nil, second, started)
+	c.deliver(nil, second, delta(&chatv1.Delta{Text: "a", Ids: []uint32{4}}))
+	c.deliver(nil, second, delta(&chatv1.Delta{Text: "b", Ids: []uint32{5}}))
 	if said != "ab" {
 		t.Errorf("%q", said)
 	}

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"log/slog"
 	"slices"
 	"sync"
@@ -34,17 +33,17 @@ const (
 	maxTries = 3
 )
 
-// An Engine answers conversations. An item is valid until yield returns.
-type Engine = stream.Sequence[*chatv1.ChatRequest, *chatv1.GenerateResponse]
+// An Engine answers conversations. An item is valid until Item returns.
+type Engine = stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse]
 
-// A Starter is an Engine whose streams need no goroutine over links.
-type Starter = stream.Starter[*chatv1.ChatRequest, *chatv1.GenerateResponse]
+// A reader takes the answer of a stream.
+type reader = stream.Reader[*chatv1.GenerateResponse]
 
 // An EmbedEngine computes vectors of texts.
-type EmbedEngine = stream.Sequence[*chatv1.EmbeddingsRequest, *chatv1.EmbeddingsResponse]
+type EmbedEngine = stream.Engine[*chatv1.EmbeddingsRequest, *chatv1.EmbeddingsResponse]
 
 // A ScoreEngine rates documents.
-type ScoreEngine = stream.Sequence[*chatv1.ScoreRequest, *chatv1.ScoreResponse]
+type ScoreEngine = stream.Engine[*chatv1.ScoreRequest, *chatv1.ScoreResponse]
 
 // A Fleet is the set of chat-services.
 type Fleet struct {
@@ -205,24 +204,24 @@ func (f *Fleet) choose(tried []*peer) (best *peer) {
 	return best
 }
 
-// Start is a Starter.
-func (f *Fleet) Start(ctx context.Context, req *chatv1.ChatRequest, yield func(*chatv1.GenerateResponse, error) bool, resume func(rest func() (over bool))) (over bool) {
-	return newFailover(f, req, yield).run(ctx, resume)
+// Start is an Engine.
+func (f *Fleet) Start(ctx context.Context, req *chatv1.ChatRequest, to reader) {
+	newFailover(ctx, f, req, to).start()
 }
 
 // Embed is an EmbedEngine. If one chat-service does not answer, another one is called.
-func (f *Fleet) Embed(ctx context.Context, req *chatv1.EmbeddingsRequest) iter.Seq2[*chatv1.EmbeddingsResponse, error] {
-	return once(f, func(p *peer) EmbedEngine { return p.embed })(ctx, req)
+func (f *Fleet) Embed(ctx context.Context, req *chatv1.EmbeddingsRequest, to stream.Reader[*chatv1.EmbeddingsResponse]) {
+	once(f, func(p *peer) EmbedEngine { return p.embed })(ctx, req, to)
 }
 
 // Score is a ScoreEngine. It is like Embed.
-func (f *Fleet) Score(ctx context.Context, req *chatv1.ScoreRequest) iter.Seq2[*chatv1.ScoreResponse, error] {
-	return once(f, func(p *peer) ScoreEngine { return p.score })(ctx, req)
+func (f *Fleet) Score(ctx context.Context, req *chatv1.ScoreRequest, to stream.Reader[*chatv1.ScoreResponse]) {
+	once(f, func(p *peer) ScoreEngine { return p.score })(ctx, req, to)
 }
 
 // once returns an engine whose answers are one item. If one chat-service does not answer, another one is
 // called.
-func once[Req, Resp any](f *Fleet, of func(*peer) stream.Sequence[Req, Resp]) stream.Sequence[Req, Resp] {
+func once[Req, Resp any](f *Fleet, of func(*peer) stream.Engine[Req, Resp]) stream.Engine[Req, Resp] {
 	return stream.Unary(func(ctx context.Context, req Req) (answer Resp, err error) {
 		var none Resp
 		var tried []*peer
@@ -233,7 +232,7 @@ func once[Req, Resp any](f *Fleet, of func(*peer) stream.Sequence[Req, Resp]) st
 				break
 			}
 			tried = append(tried, p)
-			err = run(ctx, p, of(p), req, func(out Resp) bool {
+			err = run(ctx, p, of(p).Range, req, func(out Resp) bool {
 				answer = out
 				return true
 			})

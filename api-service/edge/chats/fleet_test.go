@@ -143,7 +143,7 @@ func ask(t *testing.T, f *Fleet, req *chatv1.ChatRequest) *live {
 		defer close(l.over)
 		defer ctl.Release()
 		req.StreamId = l.id
-		for out, err := range Starter(f.Start).Sequence()(ctx, req) {
+		for out, err := range Engine(f.Start).Range(ctx, req) {
 			if out.GetStarted() != nil {
 				close(l.begun)
 			}
@@ -357,7 +357,7 @@ func TestContract(t *testing.T) {
 			return func() *chatv1.ChatRequest { return &chatv1.ChatRequest{Model: model} }
 		}
 		return streamtest.Subject[*chatv1.ChatRequest, *chatv1.GenerateResponse]{
-			Sequence: Starter(gatherAll(t, a, b).Start).Sequence(), Short: ask("short"), Long: ask("long"), Bad: ask("none"),
+			Engine: gatherAll(t, a, b).Start, Short: ask("short"), Long: ask("long"), Bad: ask("none"),
 			Live: func() int { return int(a.live.Load() + b.live.Load()) },
 		}
 	})

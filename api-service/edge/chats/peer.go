@@ -45,7 +45,7 @@ type peer struct {
 	chat     chatv1.ChatClient
 	streams  streamv1.StreamsClient
 	health   healthpb.HealthClient
-	engine   Starter
+	engine   Engine
 	embed    EmbedEngine
 	score    ScoreEngine
 	converse ConverseEngine
@@ -103,7 +103,7 @@ func dial(connect Connect, self, name, addr string) (*peer, error) {
 	}
 	return &peer{
 		addr: addr, name: name, conn: conn, chat: chat, streams: streamv1.NewStreamsClient(conn), health: healthpb.NewHealthClient(conn),
-		engine:   rpc.DialStarter(self, name, codec.Deltas(chat.Generate), methods.Chat),
+		engine:   rpc.Dial(self, name, codec.Deltas(chat.Generate), methods.Chat),
 		embed:    rpc.DialUnary(self, name, chat.Embeddings, tell, methods.ChatEmbeddings),
 		score:    rpc.DialUnary(self, name, chat.Score, tell, methods.ChatScore),
 		converse: converseOver(self, name, chat.Converse),

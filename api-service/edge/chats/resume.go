@@ -16,23 +16,23 @@ type Interruption struct {
 	Delivered []position.Choice // the part of each choice that readers have received
 }
 
-// Resume returns a Starter that continues an interrupted stream, as Start continues a stream whose
+// Resume returns an Engine that continues an interrupted stream, as Start continues a stream whose
 // chat-service is lost. It sends Started, and then only what readers have not received.
-func (f *Fleet) Resume(i Interruption) Starter {
-	return func(ctx context.Context, req *chatv1.ChatRequest, yield func(*chatv1.GenerateResponse, error) bool, resume func(rest func() (over bool))) (over bool) {
-		c := newFailover(f, req, yield)
+func (f *Fleet) Resume(i Interruption) Engine {
+	return func(ctx context.Context, req *chatv1.ChatRequest, to reader) {
+		c := newFailover(ctx, f, req, to)
 		c.begun, c.heir, c.ending = true, true, i.Cause
 		c.moving, c.from, c.until, c.pause = true, i.From, time.Now().Add(f.within), firstPause
 		for choice, part := range i.Delivered[:min(len(i.Delivered), len(c.delivered))] {
 			c.delivered[choice] = progressOf(part)
 		}
-		return c.run(ctx, resume)
+		c.start()
 	}
 }
 
 // takeOver records that this edge continues the stream of another.
-func (c *failover) takeOver(ctx context.Context) {
-	c.move(ctx, c.fleet.self)
+func (c *failover) takeOver() {
+	c.move(c.fleet.self)
 	c.moved = 0 // moves between chat-services have their own bound
 }
 

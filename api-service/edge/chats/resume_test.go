@@ -28,7 +28,7 @@ func (l *edgeLog) follow(t *testing.T, engine Engine, record *ledger.Record, req
 	t.Helper()
 	ctx, ctl := stream.WithControl(t.Context(), time.Second)
 	defer ctl.Release()
-	for out, err := range engine(ledger.With(ctx, record), req) {
+	for out, err := range engine.Range(ledger.With(ctx, record), req) {
 		if err != nil {
 			return err
 		}
@@ -58,7 +58,7 @@ func TestInterruptedStreamIsResumedAfterItsLastLoggedItem(t *testing.T) {
 			req.TellIds, req.StreamId = true, stream.NewID()
 			asked := proto.CloneOf(req)
 			l := &edgeLog{texts: make([]string, several(req))}
-			if err := l.follow(t, Starter(f.Start).Sequence(), nil, proto.CloneOf(req), 20); err != nil {
+			if err := l.follow(t, f.Start, nil, proto.CloneOf(req), 20); err != nil {
 				t.Fatal(err)
 			}
 			gone := &streamerr.Error{Reason: streamerr.PeerLost, Path: streamerr.NewPath("api/0"), Message: "it is dead"}
@@ -73,7 +73,7 @@ func TestInterruptedStreamIsResumedAfterItsLastLoggedItem(t *testing.T) {
 					close(s.finish)
 					more = 0
 				}
-				if err := l.follow(t, f.Resume(Interruption{From: "api/0", Cause: gone, Delivered: told}).Sequence(), record, proto.CloneOf(req), more); err != nil {
+				if err := l.follow(t, f.Resume(Interruption{From: "api/0", Cause: gone, Delivered: told}), record, proto.CloneOf(req), more); err != nil {
 					t.Fatal(err)
 				}
 				moves := record.Proto().GetMoves()
@@ -108,7 +108,7 @@ func TestInterruptedStreamEndsWithItsCauseIfNoChatServiceResumesIt(t *testing.T)
 	} {
 		s.refuse.Store(refusal)
 		l := &edgeLog{texts: make([]string, 1)}
-		err := l.follow(t, f.Resume(Interruption{From: "api/0", Cause: gone, Delivered: make([]position.Choice, 1)}).Sequence(), nil, &chatv1.ChatRequest{TellIds: true, StreamId: stream.NewID()}, 1)
+		err := l.follow(t, f.Resume(Interruption{From: "api/0", Cause: gone, Delivered: make([]position.Choice, 1)}), nil, &chatv1.ChatRequest{TellIds: true, StreamId: stream.NewID()}, 1)
 		if e := streamerr.As(err); e != gone {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -40,7 +40,7 @@ type service struct {
 }
 
 func (s *service) Generate(st grpc.BidiStreamingServer[chatv1.GenerateRequest, chatv1.GenerateResponse]) error {
-	return rpc.Serve(&s.hop, st, methods.Chat, s.generate)
+	return rpc.Serve(&s.hop, st, methods.Chat, stream.Push(s.generate))
 }
 
 func (s *service) generate(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {

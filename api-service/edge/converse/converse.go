@@ -41,7 +41,6 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
-	"github.com/whence-dev/whence/pkg/rpc/loop"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -110,7 +109,7 @@ func (s *Service) Handle(conn context.Context, c *app.RequestContext) {
 	var watching sync.WaitGroup
 	done := make(chan struct{})
 	watching.Go(func() { t.watch(done) })
-	o := rpc.Drive(rpc.WithDeadline(loop.With(ctx, &t.carrier), t.timeout), s.Hop, chats.Converse, t.answer, nil, t.send)
+	o := rpc.Drive(rpc.WithDeadline(ctx, t.timeout), s.Hop, chats.Converse, stream.Push(t.answer), nil, t.send)
 	close(done)
 	watching.Wait()
 	t.tell(ctx, session, o)
@@ -139,10 +138,9 @@ type talk struct {
 	images   *image.Checker // of the images of all messages
 
 	// Owned by the goroutine of the handler.
-	carrier loop.Carrier
-	out     websocket.Encoder
-	extent  extent.Tracker
-	end     *llmv1.End
+	out    websocket.Encoder
+	extent extent.Tracker
+	end    *llmv1.End
 }
 
 // check checks the request for a conversation.
@@ -278,7 +276,6 @@ func (t *talk) send(out *chatv1.ConverseResponse) error {
 	}
 	waits, err := t.client.WriteMarked(frame, 0, clientconn.Mark{Extent: t.extent.TakeTurn(out), At: len(frame), Last: out.GetEnd() != nil})
 	if err == nil && waits {
-		t.carrier.Wait()
 		err = t.client.Flush()
 	}
 	if err == nil && out.GetTurnEnd() != nil {

@@ -70,7 +70,6 @@ func (t *talk) admit(ctx context.Context) error {
 // charge charges the turns so far, and ends the conversation if the last one was the last.
 func (t *talk) charge() {
 	if t.turns.grant != nil {
-		t.carrier.Wait() // the limits may be in Redis
 		used := ledger.TokensOf(t.record.Proto())
 		t.turns.grant.Charge(t.turns.conversation, int(used.Prompt)+int(used.Generated))
 	}

@@ -20,6 +20,7 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
@@ -36,7 +37,7 @@ type Heir struct {
 	Log    *slog.Logger
 	// Run runs a stream with the items of engine to its ending. An error means that the stream has
 	// not begun.
-	Run func(ctx context.Context, r *Request, o replay.Orphan, engine chats.Starter) error
+	Run func(ctx context.Context, r *Request, o replay.Orphan, engine chats.Engine) error
 }
 
 // Lost returns the closing event of a stream whose instance has died and that the hop named name
@@ -81,10 +82,10 @@ func (h *Heir) Continue(o replay.Orphan) {
 
 // behind returns an engine that calls first, then next. Readers can already read the stream while
 // first runs.
-func behind(first func(), next chats.Starter) chats.Starter {
-	return func(ctx context.Context, req *chatv1.ChatRequest, yield func(*chatv1.GenerateResponse, error) bool, resume func(func() bool)) bool {
+func behind(first func(), next chats.Engine) chats.Engine {
+	return func(ctx context.Context, req *chatv1.ChatRequest, to stream.Reader[*chatv1.GenerateResponse]) {
 		first()
-		return next(ctx, req, yield, resume)
+		next(ctx, req, to)
 	}
 }
 

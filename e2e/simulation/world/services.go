@@ -73,7 +73,7 @@ func (w *World) StartChat(i int) error {
 	if err := c.Registry.Set([]models.Card{card}); err != nil {
 		return err
 	}
-	s := server.New(p.Hop, c.Registry, up, c.Registry.Start)
+	s := server.New(p.Hop, c.Registry, up, c.Registry.Generate)
 	s.Register(p.Host)
 	p.Host.Listen()
 	w.mu.Lock()

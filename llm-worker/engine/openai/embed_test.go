@@ -98,10 +98,10 @@ func TestVectorsOfAnUpstreamKeepTheContract(t *testing.T) {
 	streamtest.Run(t, func(t *testing.T) streamtest.Subject[*workerv1.EmbedRequest, *workerv1.EmbedResponse] {
 		e := engineOn(t, newFake(t, counting, func(f *fake) { f.embed = vectors(false, nil) }).URL)
 		return streamtest.Subject[*workerv1.EmbedRequest, *workerv1.EmbedResponse]{
-			Sequence: stream.Unary(e.Embed),
-			Short:    func() *workerv1.EmbedRequest { return inputs([]uint32{1, 2}, []uint32{3}) },
-			Bad:      func() *workerv1.EmbedRequest { return inputs(nil) },
-			Live:     func() int { return int(e.Load().GetRunning()) },
+			Engine: stream.Unary(e.Embed),
+			Short:  func() *workerv1.EmbedRequest { return inputs([]uint32{1, 2}, []uint32{3}) },
+			Bad:    func() *workerv1.EmbedRequest { return inputs(nil) },
+			Live:   func() int { return int(e.Load().GetRunning()) },
 		}
 	})
 }

@@ -324,10 +324,10 @@ func TestScoresOfAnUpstreamKeepTheContract(t *testing.T) {
 		p.Start()
 		e := engineOf(t, noFiles(), p.URL)
 		return streamtest.Subject[*workerv1.ScoreRequest, *workerv1.ScoreResponse]{
-			Sequence: stream.Unary(e.Score),
-			Short:    func() *workerv1.ScoreRequest { return rate("q", "a") },
-			Bad:      func() *workerv1.ScoreRequest { return rate("q", "bad") },
-			Live:     func() int { return int(e.Load().GetRunning()) },
+			Engine: stream.Unary(e.Score),
+			Short:  func() *workerv1.ScoreRequest { return rate("q", "a") },
+			Bad:    func() *workerv1.ScoreRequest { return rate("q", "bad") },
+			Live:   func() int { return int(e.Load().GetRunning()) },
 		}
 	})
 }

@@ -79,10 +79,10 @@ func TestVectorsOverGRPCKeepTheContract(t *testing.T) {
 	streamtest.Run(t, func(t *testing.T) streamtest.Subject[*workerv1.EmbedRequest, *workerv1.EmbedResponse] {
 		e, _ := embedder(t)
 		return streamtest.Subject[*workerv1.EmbedRequest, *workerv1.EmbedResponse]{
-			Sequence: stream.Unary(e.Embed),
-			Short:    func() *workerv1.EmbedRequest { return texts([]uint32{1, 2}, []uint32{3}) },
-			Bad:      func() *workerv1.EmbedRequest { return texts(nil) },
-			Live:     func() int { return int(e.Load().GetRunning()) },
+			Engine: stream.Unary(e.Embed),
+			Short:  func() *workerv1.EmbedRequest { return texts([]uint32{1, 2}, []uint32{3}) },
+			Bad:    func() *workerv1.EmbedRequest { return texts(nil) },
+			Live:   func() int { return int(e.Load().GetRunning()) },
 		}
 	})
 }

@@ -1,112 +1,160 @@
-// Package direct joins the two ends of a call in one process by function calls: the callee passes
-// the function that runs its engine to the caller, and the caller calls it. An item then passes
-// from the engine to the caller's reader without a goroutine switch, a copy or an allocation.
+// Package direct joins the two ends of a call in one process by function calls: an item passes from
+// the callee's engine to the caller's reader without a goroutine switch, a copy or an allocation.
 //
 // Package rpc's Dial makes a Meeting for each call. A transport within the process (package
-// inprocess) carries the Meeting to the callee's context, where package rpc's Serve finds it. Other
+// inprocess) carries the Meeting to the callee's context, where package rpc's Serve takes it. Other
 // transports do not carry the Meeting, and the call continues as a stream of messages.
 package direct
 
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 
-	"github.com/whence-dev/whence/pkg/rpc/loop"
+	"github.com/whence-dev/whence/pkg/stream"
 )
-
-// A Run runs a callee's engine, and calls pass with each message. It returns true when there are no more
-// messages. If resume is not nil, it may return false: then other goroutines call pass, and call resume
-// once, which must not block, and has another goroutine call rest. rest returns what a Run returns.
-type Run[Out any] func(pass func(*Out), resume func(rest func() (over bool))) (over bool)
 
 // A Meeting joins the two ends of one call. Out is the type of the callee's messages. All methods
 // are safe for concurrent use.
 type Meeting[Out any] struct {
-	carried atomic.Bool
-	// run receives the callee's function once, or is closed. It has capacity 1. claim makes it.
-	run chan Run[Out]
+	take func(on *stream.Loop, out *Out)
+	over func()
 
-	mu   sync.Mutex // guards over
-	over bool       // the function was given, or will not be given
+	mu      sync.Mutex // guards the following fields
+	state   state
+	awaited chan struct{} // closed when the caller is ready for messages; nil before claimed
+	decided chan struct{} // closed when the state is taken or declined; nil before claimed
 }
+
+type state uint8
+
+const (
+	offered  state = iota
+	claimed        // a transport carries the Meeting
+	taken          // the callee passes its messages to take
+	declined       // the callee sends its messages
+)
 
 type key struct{}
 
-// Offer returns a context for one call, and the Meeting of that call.
-func Offer[Out any](ctx context.Context) (context.Context, *Meeting[Out]) {
-	m := &Meeting[Out]{}
-	return context.WithValue(ctx, key{}, m), m
+// Meet returns the Meeting of one call. The callee calls take with each message, one at a time. over is
+// called when the callee has passed its last message, on a goroutine that may block.
+func Meet[Out any](take func(on *stream.Loop, out *Out), over func()) *Meeting[Out] {
+	return &Meeting[Out]{take: take, over: over}
+}
+
+// With returns the context of the Meeting's call.
+func (m *Meeting[Out]) With(ctx context.Context) context.Context {
+	return context.WithValue(ctx, key{}, m)
 }
 
 // A carrier is a Meeting of any type.
 type carrier interface {
 	claim() bool
-	decline()
+	decline() bool
+	returned()
 }
 
-// Carry returns the callee's context with the Meeting of the caller's context, and with the Carrier
-// of its stream. The transport calls decline when the callee sends a message itself, and when the
-// callee's handler has returned.
-func Carry(caller, callee context.Context) (ctx context.Context, decline func()) {
+// A Joint is the Meeting of a call for the transport that carries the call. The zero value is that of
+// a call without a Meeting.
+type Joint struct{ carrier }
+
+// Carry returns the callee's context with the Meeting of the caller's context.
+func Carry(caller, callee context.Context) (context.Context, Joint) {
+	if stream.Blocks(caller) {
+		callee = stream.WithBlocking(callee)
+	}
 	m, ok := caller.Value(key{}).(carrier)
 	if !ok || !m.claim() { // m is the Meeting of a call further up
-		return callee, func() {}
+		return callee, Joint{}
 	}
-	if k := loop.Of(caller); k != nil {
-		callee = loop.With(callee, k)
-	}
-	return context.WithValue(callee, key{}, m), m.decline
+	return context.WithValue(callee, key{}, m), Joint{m}
 }
 
-// Give gives run to the caller in this process. It returns true if the caller will call run, which
-// the caller does once.
-func Give[Out any](call context.Context, run Run[Out]) bool {
+// Sends notes that the callee sends a message itself.
+func (c Joint) Sends() {
+	if c.carrier != nil {
+		c.decline()
+	}
+}
+
+// Over notes that the callee's handler has returned and that the call has its status. It may block until
+// the caller's stream has ended.
+func (c Joint) Over() {
+	if c.carrier != nil {
+		c.returned()
+	}
+}
+
+// Take takes the call of a caller in this process, once the caller is ready for messages. ok is false if
+// the caller is in another process; then the callee sends its messages.
+func Take[Out any](call context.Context) (take func(on *stream.Loop, out *Out), ok bool) {
 	m, ok := call.Value(key{}).(*Meeting[Out])
 	if !ok {
+		return nil, false
+	}
+	select {
+	case <-m.awaited:
+	case <-call.Done():
+		m.decline()
+	}
+	return m.take, m.decide(taken)
+}
+
+// Await reports whether the callee has taken the call. It returns false if the callee sends messages
+// instead, has ended the call, or is in another process, or if ctx is done.
+func (m *Meeting[Out]) Await(ctx context.Context) (isTaken bool) {
+	m.mu.Lock()
+	decided := m.decided
+	if decided != nil {
+		close(m.awaited)
+	}
+	m.mu.Unlock()
+	if decided == nil {
 		return false
+	}
+	select {
+	case <-decided:
+	case <-ctx.Done():
+		m.decline()
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.over {
-		return false
-	}
-	m.over = true
-	m.run <- run
-	return true
-}
-
-// Await returns the callee's function, which the caller must call. It returns nil if the callee
-// sends messages instead, has ended the call, or is in another process, or if ctx is done.
-func (m *Meeting[Out]) Await(ctx context.Context) Run[Out] {
-	if !m.carried.Load() {
-		return nil
-	}
-	select {
-	case run := <-m.run:
-		return run
-	case <-ctx.Done():
-		m.decline()
-		return <-m.run
-	}
+	return m.state == taken
 }
 
 func (m *Meeting[Out]) claim() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.carried.Load() {
+	if m.state != offered {
 		return false
 	}
-	m.run = make(chan Run[Out], 1)
-	m.carried.Store(true)
+	m.state, m.awaited, m.decided = claimed, make(chan struct{}), make(chan struct{})
 	return true
 }
 
-func (m *Meeting[Out]) decline() {
+// decide brings a claimed Meeting into its final state, once.
+func (m *Meeting[Out]) decide(to state) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.over {
-		m.over = true
-		close(m.run)
+	if m.state != claimed {
+		return false
+	}
+	m.state = to
+	close(m.decided)
+	return true
+}
+
+func (m *Meeting[Out]) decline() bool { return m.decide(declined) }
+
+// returned tells the caller that there are no more messages, if the callee has taken the call.
+func (m *Meeting[Out]) returned() {
+	if m.decline() {
+		return
+	}
+	m.mu.Lock()
+	over := m.state == taken
+	m.mu.Unlock()
+	if over {
+		m.over()
 	}
 }

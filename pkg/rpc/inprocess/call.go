@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/whence-dev/whence/pkg/rpc/direct"
 )
 
 // A call is the state that its two ends share.
@@ -19,7 +21,7 @@ type call struct {
 	ctx     context.Context //nolint:containedctx // the caller's
 	callee  context.Context //nolint:containedctx // the handler's; done when the call is over
 	base    context.Context //nolint:containedctx // done when the server has stopped
-	decline func()          // tells rpc.Dial that the handler sends messages
+	meeting direct.Joint    // joins rpc.Dial and rpc.Serve
 	free    func()          // ends callee
 
 	requests   chan proto.Message // from the caller; capacity 1, then SendMsg blocks
@@ -49,8 +51,8 @@ func (c *call) end(err error) {
 			c.failure = st.Err()
 		}
 		close(c.over)
-		c.decline()
 		c.free()
+		c.meeting.Over()
 	})
 }
 
@@ -167,7 +169,7 @@ func (s serverStream) Context() context.Context { return s.callee }
 
 // SendMsg waits until the caller has received the message, or the call is over.
 func (s serverStream) SendMsg(m any) error {
-	s.decline()
+	s.meeting.Sends()
 	msg, err := copied(m)
 	if err != nil {
 		return err

@@ -73,7 +73,7 @@ func newCall(ctx, base context.Context, method string) *call {
 	callee = metadata.NewIncomingContext(callee, md.Copy())
 	callee = peer.NewContext(callee, &peer.Peer{Addr: Addr{}})
 	callee = grpc.NewContextWithServerTransportStream(callee, transportStream{c, method})
-	c.callee, c.decline = direct.Carry(ctx, callee)
+	c.callee, c.meeting = direct.Carry(ctx, callee)
 	undo := context.AfterFunc(ctx, cancel)
 	c.free = func() { undo(); deadline(); cancel() }
 	return c

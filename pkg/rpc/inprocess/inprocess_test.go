@@ -40,7 +40,7 @@ var counting = &rpc.Method[*examplev1.Goal, examplev1.CountRequest, examplev1.Co
 	ID:      func(goal *examplev1.Goal) *string { return &goal.StreamId },
 }
 
-type engine = stream.Sequence[*examplev1.Goal, *examplev1.CountResponse]
+type engine = stream.Engine[*examplev1.Goal, *examplev1.CountResponse]
 
 // A counter is a service with an engine. If plain is set, its method is served without package rpc.
 type counter struct {
@@ -88,7 +88,7 @@ func below(conn grpc.ClientConnInterface) engine {
 
 // forever yields one message repeatedly until it is stopped. stopped receives the cause.
 func forever(out *examplev1.CountResponse, stopped chan<- error) engine {
-	return func(ctx context.Context, _ *examplev1.Goal) iter.Seq2[*examplev1.CountResponse, error] {
+	return stream.Push(func(ctx context.Context, _ *examplev1.Goal) iter.Seq2[*examplev1.CountResponse, error] {
 		return func(yield func(*examplev1.CountResponse, error) bool) {
 			stopping := stream.Stopping(ctx)
 			for yield(out, nil) {
@@ -101,7 +101,7 @@ func forever(out *examplev1.CountResponse, stopped chan<- error) engine {
 				}
 			}
 		}
-	}
+	})
 }
 
 // TestItemsAreNotCopied checks that items are not copied, and that requests are.
@@ -110,7 +110,7 @@ func TestItemsAreNotCopied(t *testing.T) {
 	c := &counter{engine: forever(out, stopped)}
 	conn, _ := start(t, c)
 	goal := &examplev1.Goal{}
-	for item, err := range below(conn)(t.Context(), goal) {
+	for item, err := range below(conn).Range(t.Context(), goal) {
 		if err != nil || item != out {
 			t.Error(item, err)
 		}
@@ -139,12 +139,12 @@ func TestReaderThatPanicsOrExitsStopsTheEngine(t *testing.T) {
 			var reading sync.WaitGroup
 			reading.Go(func() {
 				defer func() { got = recover() }()
-				for range below(conn)(t.Context(), &examplev1.Goal{}) {
+				for range below(conn).Range(t.Context(), &examplev1.Goal{}) {
 					leave()
 				}
 			})
 			reading.Wait()
-			if want := any("unlucky"); name == "panic" && got != want {
+			if failure, ok := got.(*stream.Failure); name == "panic" && (!ok || failure.Value != any("unlucky")) {
 				t.Errorf("the reader's panic has become %v", got)
 			}
 			if n := c.hop.Live.Len(); n != 0 {
@@ -161,10 +161,10 @@ func TestReaderThatPanicsOrExitsStopsTheEngine(t *testing.T) {
 
 // TestEngineThatPanicsEndsItsStreamAlone checks that the caller gets INTERNAL from the callee.
 func TestEngineThatPanicsEndsItsStreamAlone(t *testing.T) {
-	conn, _ := start(t, &counter{engine: func(context.Context, *examplev1.Goal) iter.Seq2[*examplev1.CountResponse, error] {
+	conn, _ := start(t, &counter{engine: stream.Push(func(context.Context, *examplev1.Goal) iter.Seq2[*examplev1.CountResponse, error] {
 		panic("unlucky")
-	}})
-	for _, err := range below(conn)(t.Context(), &examplev1.Goal{}) {
+	})})
+	for _, err := range below(conn).Range(t.Context(), &examplev1.Goal{}) {
 		if e := streamerr.As(err); e.Reason != streamerr.Internal || e.Path.String() != "callee" {
 			t.Error(e)
 		}
@@ -187,7 +187,7 @@ func TestServiceWithoutOurLibraryIsCalledLikeAnyOther(t *testing.T) {
 		return nil
 	}})
 	items := 0
-	for item, err := range below(conn)(t.Context(), &examplev1.Goal{Last: 3}) {
+	for item, err := range below(conn).Range(t.Context(), &examplev1.Goal{Last: 3}) {
 		if items++; err != nil || item == out || item.GetNumber() != 7 {
 			t.Error(item, err)
 		}
@@ -257,12 +257,12 @@ func TestStoppedServerIsALostPeer(t *testing.T) {
 		return nil
 	}})
 	go func() { <-begun; s.Stop() }()
-	for _, err := range below(conn)(t.Context(), &examplev1.Goal{}) {
+	for _, err := range below(conn).Range(t.Context(), &examplev1.Goal{}) {
 		if e := streamerr.As(err); e.Reason != streamerr.PeerLost || e.Path.String() != "callee" {
 			t.Error(e)
 		}
 	}
-	for _, err := range below(conn)(t.Context(), &examplev1.Goal{}) {
+	for _, err := range below(conn).Range(t.Context(), &examplev1.Goal{}) {
 		if e := streamerr.As(err); e.Reason != streamerr.PeerLost || e.Path.String() != "callee" {
 			t.Error(e)
 		}

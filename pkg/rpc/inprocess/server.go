@@ -3,10 +3,9 @@
 // registered, and called through generated stubs, as over a network, with the same endings, records
 // and paths.
 //
-// Between rpc.Dial and rpc.Serve an item passes as a pointer, on the goroutine of the caller's
-// reader. The item belongs to the reader until the reader asks for the next item. So a reader that
-// does not read blocks the engine, and an engine that ignores its stop blocks the reader, as with
-// any function call. All other messages are copied when they are sent.
+// Between rpc.Dial and rpc.Serve an item passes as a pointer, on the goroutine that carries it to the
+// callee's end. An item is valid until the caller's reader returns. So a reader that does not read
+// blocks the engine. All other messages are copied when they are sent.
 package inprocess
 
 import (

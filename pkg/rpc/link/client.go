@@ -19,6 +19,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/link/mux"
 	"github.com/whence-dev/whence/pkg/rpc/loop"
 	"github.com/whence-dev/whence/pkg/rpc/unarycall"
+	"github.com/whence-dev/whence/pkg/stream"
 )
 
 // A ClientConn calls the services of a Server over a few connections, which it opens when they are
@@ -157,7 +158,7 @@ func (st *clientStream) SendMsg(m any) error {
 	if !ok {
 		return status.Errorf(codes.Internal, "%T is not a protobuf message", m)
 	}
-	err := st.s.Send(msg)
+	err := st.s.Send(nil, msg)
 	switch {
 	case err == nil || errors.Is(err, io.EOF):
 		return err
@@ -185,11 +186,11 @@ func (st *clientStream) RecvMsg(m any) error {
 }
 
 // Attend implements loop.Source.
-func (st *clientStream) Attend(c *loop.Carrier, fresh func() any, take func(m any) bool, ended func(err error)) {
+func (st *clientStream) Attend(fresh func() any, take func(on *stream.Loop, m any) bool, ended func(err error)) {
 	st.flush()
-	st.s.Attend(prefetch.With(st.ctx, prefetch.Of(st), prefetch.Func(take)), c, fresh, func(m any, err error) bool {
+	st.s.Attend(prefetch.With(st.ctx, prefetch.Of(st), prefetch.Func(take)), fresh, func(on *stream.Loop, m any, err error) bool {
 		st.failed = err
-		return err == nil && take(m)
+		return err == nil && take(on, m)
 	}, func(err error) {
 		ended(st.received(cmp.Or(st.failed, err)))
 	}, codes.Internal)

@@ -80,7 +80,7 @@ func BenchmarkCrowd(b *testing.B) {
 	}
 	b.Cleanup(func() { _ = cc.Close() })
 	engines := map[string]stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse]{
-		"none": paced, "grpc": engineAt(workerv1.NewWorkerClient(cc)), "link": engineAt(dial(b, linked, link.Options{})),
+		"none": paced, "grpc": engineAt(workerv1.NewWorkerClient(cc)).Range, "link": engineAt(dial(b, linked, link.Options{})).Range,
 	}
 	for _, c := range []struct {
 		name    string

@@ -61,7 +61,7 @@ func floodAnswers(t *testing.T, write func(b []byte, i uint32) []byte) {
 	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
 		t.Errorf("after %d bytes the connection is still open", sent)
 	}
-	for _, err := range engine(t.Context(), &workerv1.TokenRequest{Prompt: []uint32{3, 1}}) {
+	for _, err := range engine.Range(t.Context(), &workerv1.TokenRequest{Prompt: []uint32{3, 1}}) {
 		if err != nil {
 			t.Errorf("another caller: %v", err)
 		}

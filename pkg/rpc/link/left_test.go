@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"google.golang.org/grpc"
-
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/ledger"
@@ -21,23 +19,10 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-type starter = stream.Starter[*workerv1.TokenRequest, *workerv1.GenerateResponse]
-
-// A starterWorker is a worker whose handlers return while their streams continue.
-type starterWorker struct {
-	workerv1.UnimplementedWorkerServer
-	hop     *rpc.Hop
-	starter starter
-}
-
-func (w *starterWorker) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
-	return rpc.ServeStarter(w.hop, st, methods.Worker, w.starter)
-}
-
-// serveStarter serves s over links, behind a guard.
-func serveStarter(t *testing.T, s starter, o guard.Options) (w *starterWorker, addr string) {
+// serveGuarded serves an engine over links, behind a guard.
+func serveGuarded(t *testing.T, e engine, o guard.Options) (w *worker, addr string) {
 	t.Helper()
-	w = &starterWorker{hop: &rpc.Hop{Name: "relay", Log: slog.New(slog.DiscardHandler), Observer: &ledger.Ledger{}}, starter: s}
+	w = &worker{hop: &rpc.Hop{Name: "relay", Log: slog.New(slog.DiscardHandler), Observer: &ledger.Ledger{}}, engine: e}
 	srv := link.NewServer(link.Options{})
 	workerv1.RegisterWorkerServer(guard.New(srv, o), w)
 	return w, listen(t, srv)
@@ -58,7 +43,7 @@ func TestHandlerThatHasLeft(t *testing.T) {
 	below, _, lower := serve(t, link.Options{}, waiting)
 	next := dial(t, lower, link.Options{Links: 1})
 	open := &openCalls{}
-	relay, addr := serveStarter(t, rpc.DialStarter("relay", "worker", next.Generate, methods.Worker), guard.Options{Name: "relay", Limits: guard.Limits{Total: streams}, Observer: open})
+	relay, addr := serveGuarded(t, rpc.Dial("relay", "worker", next.Generate, methods.Worker), guard.Options{Name: "relay", Limits: guard.Limits{Total: streams}, Observer: open})
 	client := dial(t, addr, link.Options{Links: 1})
 	stop := func(id string, st workerv1.Worker_GenerateClient) {
 		relay.hop.Live.Stop(id, streamerr.New(streamerr.UserStop, "enough"))
@@ -103,19 +88,20 @@ func TestHandlerThatHasLeft(t *testing.T) {
 	stop("last", begun("last"))
 }
 
-// TestRestThatPanicsOrExits checks that the stream ends with INTERNAL, and that the call is closed.
-func TestRestThatPanicsOrExits(t *testing.T) {
-	for name, rest := range map[string]func() bool{
-		"panic": func() bool { panic("oops") }, "exit": func() bool { runtime.Goexit(); return true },
-	} {
+// TestEngineThatPanicsOrExitsLater: after its handler has returned. The stream ends with INTERNAL, and
+// the call is closed.
+func TestEngineThatPanicsOrExitsLater(t *testing.T) {
+	for name, fails := range map[string]func(){"panic": func() { panic("oops") }, "exit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
 			open := &openCalls{}
-			relay, addr := serveStarter(t, func(_ context.Context, _ *workerv1.TokenRequest, yield func(*workerv1.GenerateResponse, error) bool, resume func(func() bool)) bool {
-				go func() {
-					yield(tokens(1), nil)
-					resume(rest)
-				}()
-				return false
+			relay, addr := serveGuarded(t, func(ctx context.Context, _ *workerv1.TokenRequest, to stream.Reader[*workerv1.GenerateResponse]) {
+				e := &stream.Entry[*workerv1.GenerateResponse]{}
+				e.Init(ctx, to)
+				go e.Run(func() error {
+					e.Item(nil, tokens(1))
+					fails()
+					return nil
+				})
 			}, guard.Options{Observer: open})
 			st := begin(t, t.Context(), dial(t, addr, link.Options{Links: 1}), "s", 0, 0)
 			_, err := st.Recv()
@@ -136,11 +122,11 @@ func TestRestThatPanicsOrExits(t *testing.T) {
 func TestCallIsClosedBeforeItsEndIsSent(t *testing.T) {
 	_, _, lower := serve(t, link.Options{}, count)
 	next := dial(t, lower, link.Options{Links: 1})
-	_, addr := serveStarter(t, rpc.DialStarter("relay", "worker", next.Generate, methods.Worker), guard.Options{Name: "relay", Limits: guard.Limits{Total: 1}, Observer: &openCalls{}})
+	_, addr := serveGuarded(t, rpc.Dial("relay", "worker", next.Generate, methods.Worker), guard.Options{Name: "relay", Limits: guard.Limits{Total: 1}, Observer: &openCalls{}})
 	client := engineAt(dial(t, addr, link.Options{Links: 1}))
 	for i := range 300 {
 		ctx, ctl := stream.WithControl(t.Context(), polltest.Patience)
-		for _, err := range client(ctx, &workerv1.TokenRequest{StreamId: fmt.Sprint(i), Prompt: []uint32{20, 1}}) {
+		for _, err := range client.Range(ctx, &workerv1.TokenRequest{StreamId: fmt.Sprint(i), Prompt: []uint32{20, 1}}) {
 			if err != nil {
 				t.Fatal(i, err)
 			}

@@ -180,7 +180,7 @@ func TestIdleConnectionStaysOpen(t *testing.T) {
 				count(ctx, &workerv1.TokenRequest{Prompt: []uint32{3, 1}})(yield)
 			}
 		})
-		for _, err := range engineAt(dialInMemory(t, ln, link.Options{}))(t.Context(), &workerv1.TokenRequest{Prompt: []uint32{1, 1}}) {
+		for _, err := range engineAt(dialInMemory(t, ln, link.Options{})).Range(t.Context(), &workerv1.TokenRequest{Prompt: []uint32{1, 1}}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -264,7 +264,7 @@ func TestHostilePeersAreCutOff(t *testing.T) {
 			}
 		})
 	}
-	for _, err := range engineAt(dial(t, addr, link.Options{}))(t.Context(), &workerv1.TokenRequest{Prompt: []uint32{3, 1}}) {
+	for _, err := range engineAt(dial(t, addr, link.Options{})).Range(t.Context(), &workerv1.TokenRequest{Prompt: []uint32{3, 1}}) {
 		if err != nil {
 			t.Error(err)
 		}
@@ -316,7 +316,7 @@ func TestLinksOverTLS(t *testing.T) {
 	} {
 		n := 0
 		var last error
-		for _, err := range engineAt(dial(t, addr, link.Options{TLS: test.config}))(t.Context(), &workerv1.TokenRequest{Prompt: []uint32{5000, 100}}) {
+		for _, err := range engineAt(dial(t, addr, link.Options{TLS: test.config})).Range(t.Context(), &workerv1.TokenRequest{Prompt: []uint32{5000, 100}}) {
 			last = err
 			n++
 		}

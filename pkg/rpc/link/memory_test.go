@@ -18,7 +18,7 @@ import (
 // serveInMemory is serve without a socket, for tests in virtual time.
 func serveInMemory(t *testing.T, o link.Options, engine stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse]) (*worker, *link.Server, *bufconn.Listener) {
 	t.Helper()
-	w := &worker{hop: &rpc.Hop{Name: "worker", Log: slog.New(slog.DiscardHandler), Observer: &ledger.Ledger{}}, engine: engine}
+	w := &worker{hop: &rpc.Hop{Name: "worker", Log: slog.New(slog.DiscardHandler), Observer: &ledger.Ledger{}}, engine: stream.Push(engine)}
 	s, ln := link.NewServer(o), bufconn.Listen(64<<10)
 	workerv1.RegisterWorkerServer(s, w)
 	served := make(chan error, 1)

@@ -15,11 +15,13 @@ import (
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/link"
 	"github.com/whence-dev/whence/pkg/rpc/loop"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
+	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -27,7 +29,7 @@ import (
 func readAll(t *testing.T, client workerv1.WorkerClient) {
 	t.Helper()
 	n := 0
-	for _, err := range engineAt(client)(t.Context(), &workerv1.TokenRequest{Prompt: []uint32{10, 1}}) {
+	for _, err := range engineAt(client).Range(t.Context(), &workerv1.TokenRequest{Prompt: []uint32{10, 1}}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,18 +54,18 @@ func wantReset(t *testing.T, h *rpc.Hop, id string) {
 func TestPanicOnTheCallersLoop(t *testing.T) {
 	for name, run := range map[string]struct {
 		fresh func() any
-		take  func(m any) bool
+		take  func(on *stream.Loop, m any) bool
 	}{
 		"of the constructor": {func() any { panic("unlucky") }, nil},
 		"of the decoding":    {func() any { return armed() }, nil},
-		"of the reader":      {func() any { return new(workerv1.GenerateResponse) }, func(any) bool { panic("unlucky") }},
+		"of the reader":      {func() any { return new(workerv1.GenerateResponse) }, func(*stream.Loop, any) bool { panic("unlucky") }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, _, addr := serve(t, link.Options{}, count)
 			client := dial(t, addr, link.Options{Links: 1})
 			st := begin(t, t.Context(), client, "broken", 1<<30, 1)
 			ended := make(chan error, 1)
-			loop.SourceOf(st).Attend(&loop.Carrier{}, run.fresh, run.take, func(err error) { ended <- err })
+			loop.SourceOf(st).Attend(run.fresh, run.take, func(err error) { ended <- err })
 			e := streamerr.As(<-ended)
 			if e.Reason != streamerr.Internal || e.Cause == nil || !strings.Contains(e.Cause.Error(), "unlucky") || !strings.Contains(e.Cause.Error(), "panic_test.go") {
 				t.Errorf("the stream has ended with %v, because of %v", e, e.Cause)
@@ -115,13 +117,13 @@ func (s *bombWorker) Generate(st grpc.BidiStreamingServer[workerv1.GenerateReque
 		ID:     methods.Worker.ID,
 	}
 	raw := st.(*grpc.GenericServerStream[workerv1.GenerateRequest, workerv1.GenerateResponse]).ServerStream
-	return rpc.Serve(s.hop, &grpc.GenericServerStream[lateBomb, workerv1.GenerateResponse]{ServerStream: raw}, m, func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+	return rpc.Serve(s.hop, &grpc.GenericServerStream[lateBomb, workerv1.GenerateResponse]{ServerStream: raw}, m, stream.Push(func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		if req.GetPrompt()[0] > 0 {
 			return count(ctx, req)
 		}
 		engineRuns.Store(true)
 		return waiting(ctx, req)
-	})
+	}))
 }
 
 // TestPanicOnTheCalleesLoop: a message whose decoding panics ends only its stream.
@@ -169,23 +171,22 @@ type garbleWorker struct {
 
 func (s garbleWorker) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
 	raw := st.(*grpc.GenericServerStream[workerv1.GenerateRequest, workerv1.GenerateResponse]).ServerStream
-	return rpc.Serve(s.hop, &grpc.GenericServerStream[workerv1.GenerateRequest, workerv1.GenerateResponse]{ServerStream: garbler{raw}}, methods.Worker, waiting)
+	return rpc.Serve(s.hop, &grpc.GenericServerStream[workerv1.GenerateRequest, workerv1.GenerateResponse]{ServerStream: garbler{raw}}, methods.Worker, stream.Push(waiting))
 }
 
 // TestMessageThatCannotBeDecodedStopsTheCallee: as on gRPC.
 func TestMessageThatCannotBeDecodedStopsTheCallee(t *testing.T) {
-	for name, carrier := range map[string]*loop.Carrier{"carried": {}, "received": nil} {
+	for name, blocks := range map[string]bool{"carried": false, "received": true} {
 		t.Run(name, func(t *testing.T) {
 			w := garbleWorker{hop: &rpc.Hop{Name: "worker", Observer: &ledger.Ledger{}}}
 			_, addr := serveWorker(t, link.Options{}, w)
 			ctx := t.Context()
-			if carrier != nil {
-				ctx = loop.With(ctx, carrier)
+			if blocks {
+				ctx = stream.WithBlocking(ctx)
 			}
-			var last error
-			for _, err := range engineAt(dial(t, addr, link.Options{}))(ctx, &workerv1.TokenRequest{StreamId: "garbled"}) {
-				last = err
-			}
+			q := &quitter{ended: make(chan error, 1)}
+			stream.Start(ctx, engineAt(dial(t, addr, link.Options{})), &workerv1.TokenRequest{StreamId: "garbled"}, stream.Reader[*workerv1.GenerateResponse](q))
+			last := polltest.Receive(t, "the stream ends", q.ended)
 			if !errors.Is(last, streamerr.Internal) {
 				t.Error(last)
 			}

@@ -14,10 +14,10 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/link"
 	"github.com/whence-dev/whence/pkg/rpc/link/inbox"
 	"github.com/whence-dev/whence/pkg/rpc/link/mux"
-	"github.com/whence-dev/whence/pkg/rpc/loop"
 	"github.com/whence-dev/whence/pkg/rpc/observer"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -28,7 +28,7 @@ import (
 // waits.
 func TestUnreadRelayedStreamDelaysNoOther(t *testing.T) {
 	below, _, lower := serve(t, link.Options{}, count)
-	relay, _, addr := serve(t, link.Options{}, engineAt(dial(t, lower, link.Options{Links: 1})))
+	relay, _, addr := serveEngine(t, link.Options{}, engineAt(dial(t, lower, link.Options{Links: 1})))
 	client := dial(t, addr, link.Options{Links: 1})
 	unread := begin(t, t.Context(), client, "unread", 1<<30, 100)
 	var reading sync.WaitGroup
@@ -36,7 +36,7 @@ func TestUnreadRelayedStreamDelaysNoOther(t *testing.T) {
 		reading.Go(func() {
 			for range 2 {
 				at := uint32(0)
-				for out, err := range engineAt(client)(t.Context(), &workerv1.TokenRequest{StreamId: fmt.Sprintf("read-%d", i), Prompt: []uint32{1000, 100}}) {
+				for out, err := range engineAt(client).Range(t.Context(), &workerv1.TokenRequest{StreamId: fmt.Sprintf("read-%d", i), Prompt: []uint32{1000, 100}}) {
 					if err != nil {
 						t.Error(err)
 						return
@@ -85,10 +85,10 @@ func waiting(ctx context.Context, _ *workerv1.TokenRequest) iter.Seq2[*workerv1.
 	}
 }
 
-// TestRelayedStreamHasOneGoroutine: one on each hop, and none for the call to the next hop.
-func TestRelayedStreamHasOneGoroutine(t *testing.T) {
+// TestRelayedStreamHasNoGoroutine: only the worker's engine has one.
+func TestRelayedStreamHasNoGoroutine(t *testing.T) {
 	below, _, lower := serve(t, link.Options{}, waiting)
-	relay, _, addr := serve(t, link.Options{}, engineAt(dial(t, lower, link.Options{Links: 1})))
+	relay, _, addr := serveEngine(t, link.Options{}, engineAt(dial(t, lower, link.Options{Links: 1})))
 	client := dial(t, addr, link.Options{Links: 1})
 	open := func(n int) {
 		for i := range n {
@@ -98,11 +98,11 @@ func TestRelayedStreamHasOneGoroutine(t *testing.T) {
 		}
 	}
 	open(1) // opens the connections
-	const streams, hops = 20, 2
+	const streams = 20
 	before := runtime.NumGoroutine()
 	open(streams)
-	polltest.Eventually(t, "each stream has one goroutine on each hop", func() bool {
-		return runtime.NumGoroutine()-before <= hops*streams+streams/2 // a few others come and go
+	polltest.Eventually(t, "each stream has one goroutine, the engine's", func() bool {
+		return runtime.NumGoroutine()-before <= streams+streams/2 // a few others come and go
 	})
 	for _, w := range []*worker{relay, below} {
 		w.hop.Live.Close()
@@ -114,36 +114,45 @@ func TestRelayedStreamHasOneGoroutine(t *testing.T) {
 	}
 }
 
-// TestReaderThatExitsOnALoop: its stream and the goroutine that ranges over the stream end, and no
-// other stream.
+// A quitter is a Reader that exits its goroutine at an item, or never if at is 0.
+type quitter struct {
+	at, items int
+	ended     chan error
+}
+
+func (q *quitter) Item(*stream.Loop, *workerv1.GenerateResponse) bool {
+	if q.items++; q.items == q.at {
+		runtime.Goexit()
+	}
+	return true
+}
+
+func (q *quitter) End(err error) { q.ended <- err }
+
+// TestReaderThatExitsOnALoop: its stream ends, and no other stream. The goroutine that starts the stream
+// may carry the item as well, and exits then.
 func TestReaderThatExitsOnALoop(t *testing.T) {
 	w, _, addr := serve(t, link.Options{}, count)
 	engine := engineAt(dial(t, addr, link.Options{Links: 1}))
-	var reading sync.WaitGroup
-	exited := true
-	reading.Go(func() {
-		n := 0
-		for range engine(loop.With(t.Context(), &loop.Carrier{}), &workerv1.TokenRequest{Prompt: []uint32{1 << 20, 1}}) {
-			if n++; n == 100 {
-				runtime.Goexit()
-			}
+	for _, at := range []int{100, 0} {
+		q := &quitter{at: at, ended: make(chan error, 1)}
+		n := 10
+		if at > 0 {
+			n = 1 << 20
 		}
-		exited = false
-	})
-	reading.Wait()
-	if !exited {
-		t.Error("the goroutine of the loop continues")
-	}
-	awaitNone(t, w.hop)
-	n := 0
-	for _, err := range engine(loop.With(t.Context(), &loop.Carrier{}), &workerv1.TokenRequest{Prompt: []uint32{10, 1}}) {
-		if err != nil {
-			t.Fatal(err)
+		ctx, ctl := stream.WithControl(t.Context(), rpc.DefaultGrace)
+		ctl.OnBreak(func(error) {})
+		var starting sync.WaitGroup
+		starting.Go(func() {
+			stream.Start(ctx, engine, &workerv1.TokenRequest{Prompt: []uint32{uint32(n), 1}}, stream.Reader[*workerv1.GenerateResponse](q))
+		})
+		err := polltest.Receive(t, "the stream ends", q.ended)
+		if (stream.FailureOf(err) != nil) != (at > 0) || at == 0 && (err != nil || q.items != 11) {
+			t.Errorf("after %d items: %v", q.items, err)
 		}
-		n++
-	}
-	if n != 11 {
-		t.Error(n)
+		starting.Wait()
+		ctl.Release()
+		awaitNone(t, w.hop)
 	}
 }
 
@@ -161,7 +170,7 @@ func TestEngineThatExitsItsGoroutine(t *testing.T) {
 	engine := engineAt(dial(t, addr, link.Options{Links: 1}))
 	for n, want := range map[uint32]streamerr.Reason{0: streamerr.Internal, 10: streamerr.Unspecified} {
 		var last error
-		for _, err := range engine(t.Context(), &workerv1.TokenRequest{Prompt: []uint32{n, 1}}) {
+		for _, err := range engine.Range(t.Context(), &workerv1.TokenRequest{Prompt: []uint32{n, 1}}) {
 			last = err
 		}
 		if (last == nil) != (want == streamerr.Unspecified) || last != nil && !errors.Is(last, want) {
@@ -198,23 +207,26 @@ func (j *journal) count(kind observer.Kind) (n int) {
 	return n
 }
 
-// announcing returns engine for the first stream of a hop. It closes waits when the next item finds
-// no credit, which happens if the caller does not read.
-func announcing(engine stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse], waits chan struct{}) stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse] {
+// An announcer is the Reader of the first stream of a hop. It closes waits when the next item finds no
+// credit, which happens if the caller does not read.
+type announcer struct {
+	stream.Relay[*workerv1.GenerateResponse]
+	credit   int
+	announce func()
+}
+
+func (a *announcer) Item(on *stream.Loop, out *workerv1.GenerateResponse) bool {
+	if a.credit <= 0 {
+		a.announce()
+	}
+	a.credit -= inbox.Cost(proto.Size(out))
+	return a.Pass(on, out)
+}
+
+func announcing(next engine, waits chan struct{}) engine {
 	announce := sync.OnceFunc(func() { close(waits) })
-	return func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
-		return func(yield func(*workerv1.GenerateResponse, error) bool) {
-			credit := mux.DefaultWindow
-			for out, err := range engine(ctx, req) {
-				if credit <= 0 {
-					announce()
-				}
-				credit -= inbox.Cost(proto.Size(out))
-				if !yield(out, err) {
-					return
-				}
-			}
-		}
+	return func(ctx context.Context, req *workerv1.TokenRequest, to stream.Reader[*workerv1.GenerateResponse]) {
+		next(ctx, req, &announcer{stream.RelayTo(to), mux.DefaultWindow, announce})
 	}
 }
 
@@ -223,7 +235,7 @@ func announcing(engine stream.Sequence[*workerv1.TokenRequest, *workerv1.Generat
 // hop below is stopped, and the links carry other streams.
 func TestRelayAbandonsAnUnreadStream(t *testing.T) {
 	below, _, lower := serve(t, link.Options{}, count)
-	relay, _, addr := serve(t, link.Options{}, engineAt(dial(t, lower, link.Options{Links: 1})))
+	relay, _, addr := serveEngine(t, link.Options{}, engineAt(dial(t, lower, link.Options{Links: 1})))
 	var notes journal
 	relay.hop.Observer = &notes
 	waits := make(chan struct{})
@@ -251,7 +263,7 @@ func TestRelayAbandonsAnUnreadStream(t *testing.T) {
 		t.Error(err)
 	}
 	n := 0
-	for _, err := range engineAt(client)(t.Context(), &workerv1.TokenRequest{Prompt: []uint32{1000, 100}}) {
+	for _, err := range engineAt(client).Range(t.Context(), &workerv1.TokenRequest{Prompt: []uint32{1000, 100}}) {
 		if err != nil {
 			t.Fatal(err)
 		}

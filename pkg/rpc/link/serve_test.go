@@ -24,11 +24,13 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
+type engine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
+
 // A worker serves engine over a link.
 type worker struct {
 	workerv1.UnimplementedWorkerServer
 	hop    *rpc.Hop
-	engine stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse]
+	engine engine
 }
 
 func (w *worker) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
@@ -41,8 +43,14 @@ func (w *worker) KVEvents(_ *workerv1.KVEventsRequest, st grpc.ServerStreamingSe
 	return st.Context().Err()
 }
 
-// serve returns a worker with engine, and its address.
-func serve(t testing.TB, o link.Options, engine stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse]) (*worker, *link.Server, string) {
+// serve returns a worker with a loop as its engine, and its address.
+func serve(t testing.TB, o link.Options, loop stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse]) (*worker, *link.Server, string) {
+	t.Helper()
+	return serveEngine(t, o, stream.Push(loop))
+}
+
+// serveEngine is serve for any engine.
+func serveEngine(t testing.TB, o link.Options, engine engine) (*worker, *link.Server, string) {
 	t.Helper()
 	w := &worker{hop: &rpc.Hop{Name: "worker", Log: slog.New(slog.DiscardHandler), Observer: &ledger.Ledger{}}, engine: engine}
 	s, addr := serveWorker(t, o, w)
@@ -81,7 +89,7 @@ func dial(t testing.TB, addr string, o link.Options) workerv1.WorkerClient {
 	return workerv1.NewWorkerClient(cc)
 }
 
-func engineAt(client workerv1.WorkerClient) stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse] {
+func engineAt(client workerv1.WorkerClient) engine {
 	return rpc.Dial("caller", "worker", client.Generate, methods.Worker)
 }
 

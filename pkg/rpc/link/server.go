@@ -26,6 +26,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/link/hello"
 	"github.com/whence-dev/whence/pkg/rpc/link/mux"
 	"github.com/whence-dev/whence/pkg/rpc/loop"
+	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -313,6 +314,7 @@ type serverStream struct {
 	method string
 	unhook func() bool // removes the hook on the deadline
 	over   loop.Canceler
+	on     *stream.Loop // carries the next message; owned by the goroutine that sends
 
 	mu       sync.Mutex // guards the following fields
 	md       metadata.MD
@@ -342,11 +344,11 @@ func (st *serverStream) SetTrailer(md metadata.MD) {
 }
 
 // Carried implements loop.Sink.
-func (st *serverStream) Carried(c *loop.Carrier) { st.s.Carried(c) }
+func (st *serverStream) Carried(on *stream.Loop) { st.on = on }
 
 // Attend implements loop.Sink.
 func (st *serverStream) Attend(fresh func() any, take func(m any, err error) bool, ended func(err error)) {
-	st.s.Attend(st.ctx, &loop.Carrier{}, fresh, take, ended, codes.InvalidArgument)
+	st.s.Attend(st.ctx, fresh, func(_ *stream.Loop, m any, err error) bool { return take(m, err) }, ended, codes.InvalidArgument)
 }
 
 // More reports whether RecvMsg would return at once. Only the goroutine that calls RecvMsg may call
@@ -365,7 +367,7 @@ func (st *serverStream) SendMsg(m any) error {
 	if !ok {
 		return status.Errorf(codes.Internal, "%T is not a protobuf message", m)
 	}
-	return st.s.Send(msg)
+	return st.s.Send(st.on, msg)
 }
 
 // RecvMsg implements grpc.ServerStream. It returns INVALID_ARGUMENT for a message that cannot be

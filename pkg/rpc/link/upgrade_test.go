@@ -27,6 +27,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/connloss"
 	"github.com/whence-dev/whence/pkg/rpc/link"
+	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -55,7 +56,7 @@ func servePorts(t *testing.T, addr string, linked bool) (w *twoPorts, stop func(
 		t.Fatal(err)
 	}
 	hop := &rpc.Hop{Name: "worker", Log: slog.New(slog.DiscardHandler), Observer: &ledger.Ledger{}}
-	w = &twoPorts{worker: worker{hop: hop, engine: count}, addr: ln.Addr().String()}
+	w = &twoPorts{worker: worker{hop: hop, engine: stream.Push(count)}, addr: ln.Addr().String()}
 	gs := grpc.NewServer()
 	srv := link.Registrar(gs)
 	var port *link.Port
@@ -101,7 +102,7 @@ func play(t *testing.T, w *twoPorts, u *link.UpgradedConn) bool {
 	polltest.Eventually(t, "a stream completes", func() bool {
 		items := 0
 		var last error
-		for _, last = range engineAt(workerv1.NewWorkerClient(u))(t.Context(), &workerv1.TokenRequest{Prompt: []uint32{5, 1}}) {
+		for _, last = range engineAt(workerv1.NewWorkerClient(u)).Range(t.Context(), &workerv1.TokenRequest{Prompt: []uint32{5, 1}}) {
 			items++
 		}
 		if last != nil && !errors.Is(last, streamerr.PeerLost) || last == nil && items != 6 {

@@ -1,4 +1,4 @@
-// Package serverstream carries a stream.Sequence over a server-streaming method without changes to
+// Package serverstream carries a stream.Engine over a server-streaming method without changes to
 // the method's messages, which have no room for a Stop or an ending. A stop travels with its cause
 // beside the stream, through the unary method whence.stream.v1.StreamControl/Stop. The ending is in
 // the status and the trailers. The stream's id is in the request metadata whence-stream-id, unless
@@ -10,7 +10,6 @@ package serverstream
 import (
 	"context"
 	"io"
-	"iter"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -32,7 +31,7 @@ type Method[In, Out any] = rpc.Method[*In, In, Out]
 // handler: nil for a stream that has completed, otherwise a status with reason and path.
 // RegisterControl makes the stream stoppable with a cause. A call that is reset stops the stream
 // with PEER_RESET.
-func Serve[In, Out any](h *rpc.Hop, in *In, st grpc.ServerStreamingServer[Out], m *Method[In, Out], engine stream.Sequence[*In, *Out]) error {
+func Serve[In, Out any](h *rpc.Hop, in *In, st grpc.ServerStreamingServer[Out], m *Method[In, Out], engine stream.Engine[*In, *Out]) error {
 	md, _ := metadata.FromIncomingContext(st.Context())
 	first := &request[In]{in: in}
 	if ids := md.Get(IDHeader); len(ids) == 1 {
@@ -45,7 +44,7 @@ func Serve[In, Out any](h *rpc.Hop, in *In, st grpc.ServerStreamingServer[Out], 
 // healthpb.NewHealthClient(cc).Watch. self and peer are the names of this hop and of the peer's.
 // When the stream is stopped, tell, such as Tell(cc), sends the peer the cause and the path so far,
 // and the peer has the grace to end the stream. If the Stop cannot be sent, the call is reset.
-func Dial[In, Out any](self, peer string, open func(context.Context, *In, ...grpc.CallOption) (grpc.ServerStreamingClient[Out], error), tell rpc.Teller, m *Method[In, Out]) stream.Sequence[*In, *Out] {
+func Dial[In, Out any](self, peer string, open func(context.Context, *In, ...grpc.CallOption) (grpc.ServerStreamingClient[Out], error), tell rpc.Teller, m *Method[In, Out]) stream.Engine[*In, *Out] {
 	frames := framed(m)
 	start := func(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[frame[In], Out], error) {
 		ctx, reset := context.WithCancel(ctx)
@@ -58,14 +57,12 @@ func Dial[In, Out any](self, peer string, open func(context.Context, *In, ...grp
 		}, nil
 	}
 	engine := rpc.Dial(self, peer, start, frames)
-	return func(ctx context.Context, in *In) iter.Seq2[*Out, error] {
-		return func(yield func(*Out, error) bool) {
-			first := &request[In]{in: in, id: stream.ID(ctx)}
-			if id := frames.ID(first); *id == "" {
-				*id = stream.NewID()
-			}
-			engine(ctx, first)(yield)
+	return func(ctx context.Context, in *In, to stream.Reader[*Out]) {
+		first := &request[In]{in: in, id: stream.ID(ctx)}
+		if id := frames.ID(first); *id == "" {
+			*id = stream.NewID()
 		}
+		engine(ctx, first, to)
 	}
 }
 
@@ -139,8 +136,8 @@ func framed[In, Out any](m *Method[In, Out]) *rpc.Method[*request[In], frame[In]
 }
 
 // unwrapped converts an engine of messages to an engine of requests.
-func unwrapped[In, Out any](engine stream.Sequence[*In, *Out]) stream.Sequence[*request[In], *Out] {
-	return func(ctx context.Context, r *request[In]) iter.Seq2[*Out, error] { return engine(ctx, r.in) }
+func unwrapped[In, Out any](engine stream.Engine[*In, *Out]) stream.Engine[*request[In], *Out] {
+	return func(ctx context.Context, r *request[In], to stream.Reader[*Out]) { engine(ctx, r.in, to) }
 }
 
 // A server presents the call of a server-streaming method as a bidi call whose caller half-closes

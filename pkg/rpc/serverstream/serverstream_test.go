@@ -37,14 +37,18 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m)
 }
 
-type engine = stream.Sequence[*healthpb.HealthCheckRequest, *healthpb.HealthCheckResponse]
+type engine = stream.Engine[*healthpb.HealthCheckRequest, *healthpb.HealthCheckResponse]
 
 // states is an engine whose request names a behavior: "short" completes after three items, "long"
 // yields items until it is stopped, "bad" is refused, and "late" fails after one item. causes
 // receives the cause of each stop.
 type states struct{ causes chan error }
 
-func (s *states) watch(ctx context.Context, req *healthpb.HealthCheckRequest) iter.Seq2[*healthpb.HealthCheckResponse, error] {
+func (s *states) watch(ctx context.Context, req *healthpb.HealthCheckRequest, to stream.Reader[*healthpb.HealthCheckResponse]) {
+	stream.Push(s.loop)(ctx, req, to)
+}
+
+func (s *states) loop(ctx context.Context, req *healthpb.HealthCheckRequest) iter.Seq2[*healthpb.HealthCheckResponse, error] {
 	return func(yield func(*healthpb.HealthCheckResponse, error) bool) {
 		if req.GetService() == "bad" {
 			yield(nil, streamerr.InvalidParam("service", "there is no such service"))
@@ -156,7 +160,7 @@ func TestServerStreamKeepsTheContract(t *testing.T) {
 			streamtest.Run(t, func(t *testing.T) streamtest.Subject[*healthpb.HealthCheckRequest, *healthpb.HealthCheckResponse] {
 				s := newServer("callee", (&states{causes: make(chan error, 100)}).watch)
 				return streamtest.Subject[*healthpb.HealthCheckRequest, *healthpb.HealthCheckResponse]{
-					Sequence: dial("caller", "callee", connect(t, s)), Short: ask("short"), Long: ask("long"), Bad: ask("bad"), Live: s.hop.Live.Len,
+					Engine: dial("caller", "callee", connect(t, s)), Short: ask("short"), Long: ask("long"), Bad: ask("bad"), Live: s.hop.Live.Len,
 				}
 			})
 		})
@@ -178,7 +182,7 @@ func TestStopCrossesThreeHopsWithItsCause(t *testing.T) {
 				ctx, ctl := stream.WithControl(stream.WithID(t.Context(), id), polltest.Patience)
 				gone := &streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath("user"), Message: "closed the tab"}
 				items := 0
-				for _, err := range front(ctx, ask("long")()) {
+				for _, err := range front.Range(ctx, ask("long")()) {
 					if err != nil && !errors.Is(err, gone) {
 						t.Fatal(err)
 					}
@@ -203,7 +207,7 @@ func TestStopCrossesThreeHopsWithItsCause(t *testing.T) {
 func TestFailureHasItsReasonAndPath(t *testing.T) {
 	for name, connect := range transports {
 		var last error
-		for _, err := range dial("caller", "callee", connect(t, newServer("callee", (&states{}).watch)))(t.Context(), ask("late")()) {
+		for _, err := range dial("caller", "callee", connect(t, newServer("callee", (&states{}).watch))).Range(t.Context(), ask("late")()) {
 			last = err
 		}
 		if e := streamerr.As(last); e.Reason != streamerr.EngineFailed || e.Path.String() != "callee" || e.Message != "out of luck" {
@@ -240,7 +244,7 @@ func TestFailureIsNotCompleted(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = cc.Close() })
 	var last error
-	for _, err := range dial("caller", "callee", cc)(t.Context(), ask("")()) {
+	for _, err := range dial("caller", "callee", cc).Range(t.Context(), ask("")()) {
 		last = err
 	}
 	if e := streamerr.As(last); last == nil || e.Reason != streamerr.Internal || e.Path.String() != "callee" {
@@ -288,7 +292,7 @@ func TestPeerWithoutControlIsReset(t *testing.T) {
 	ctx, ctl := stream.WithControl(t.Context(), polltest.Patience)
 	defer ctl.Release()
 	var last error
-	for _, err := range dial("caller", "callee", transports["grpc-go"](t, s))(ctx, ask("long")()) {
+	for _, err := range dial("caller", "callee", transports["grpc-go"](t, s)).Range(ctx, ask("long")()) {
 		if last = err; err == nil {
 			ctl.Stop(streamerr.New(streamerr.UserStop, "enough"))
 		}

@@ -289,7 +289,7 @@ func TestNoServerIsUnavailable(t *testing.T) {
 		}
 	}
 	engine := rpc.Dial("shop", "chat", chatv1.NewChatClient(cc).Generate, methods.Chat)
-	for _, err := range engine(t.Context(), &chatv1.ChatRequest{}) {
+	for _, err := range engine.Range(t.Context(), &chatv1.ChatRequest{}) {
 		if !errors.Is(err, streamerr.PeerLost) {
 			t.Errorf("%v", err)
 		}

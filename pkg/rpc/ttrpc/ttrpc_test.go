@@ -55,7 +55,7 @@ func newService(name string) *service {
 }
 
 func (s *service) Generate(st grpc.BidiStreamingServer[chatv1.GenerateRequest, chatv1.GenerateResponse]) error {
-	return rpc.Serve(s.hop, st, methods.Chat, s.generate)
+	return rpc.Serve(s.hop, st, methods.Chat, stream.Push(s.generate))
 }
 
 func (s *service) Models(context.Context, *chatv1.ModelsRequest) (*chatv1.ModelsResponse, error) {

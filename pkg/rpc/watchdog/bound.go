@@ -10,13 +10,8 @@ import (
 
 // Bound returns next with timers of its own, in addition to the timers of the named hop. It is for
 // one of several engines of a hop. tokens returns the number of tokens of an item; nil counts one
-// token for each item.
-func Bound[Req, Out any](hop string, t Timers, tokens func(Out) int, next stream.Sequence[Req, Out]) stream.Sequence[Req, Out] {
-	return BoundStarter(hop, t, tokens, next.Starter()).Sequence()
-}
-
-// BoundStarter is Bound for a Starter. Without timers, it returns next itself.
-func BoundStarter[Req, Out any](hop string, t Timers, tokens func(Out) int, next stream.Starter[Req, Out]) stream.Starter[Req, Out] {
+// token for each item. Without timers, Bound returns next itself.
+func Bound[Req, Out any](hop string, t Timers, tokens func(Out) int, next stream.Engine[Req, Out]) stream.Engine[Req, Out] {
 	if t == (Timers{}) {
 		return next
 	}
@@ -24,19 +19,32 @@ func BoundStarter[Req, Out any](hop string, t Timers, tokens func(Out) int, next
 		tokens = func(Out) int { return 1 }
 	}
 	var clock coarse.Clock
-	return func(ctx context.Context, req Req, yield func(Out, error) bool, resume func(func() bool)) (over bool) {
-		timers := t.Watch(ctx, &clock, hop)
-		pass := func(out Out, err error) (more bool) {
-			if err != nil {
-				yield(out, err)
-				return false
-			}
-			timers.Item(tokens(out))
-			more = yield(out, nil)
-			timers.Passed()
-			return more
-		}
-		ctx = prefetch.With(prefetch.WithTouched(ctx, timers), prefetch.Func(yield))
-		return stream.Finally(timers.End, resume, func(resume func(func() bool)) bool { return next(ctx, req, pass, resume) })
+	return func(ctx context.Context, req Req, to stream.Reader[Out]) {
+		b := &boundReader[Out]{Relay: stream.RelayTo(to), timers: t.Watch(ctx, &clock, hop), tokens: tokens}
+		next(prefetch.With(prefetch.WithTouched(ctx, b.timers), prefetch.Of(b)), req, b)
 	}
+}
+
+// A boundReader is the Reader of a stream with timers.
+type boundReader[Out any] struct {
+	stream.Relay[Out]
+
+	timers *Watch
+	tokens func(Out) int
+}
+
+// Item implements stream.Reader.
+func (b *boundReader[Out]) Item(on *stream.Loop, out Out) (more bool) {
+	b.timers.Item(b.tokens(out))
+	more = b.Pass(on, out)
+	b.timers.Passed()
+	return more
+}
+
+// End implements stream.Reader.
+func (b *boundReader[Out]) End(err error) {
+	b.Close(err, func(err error) error {
+		b.timers.End()
+		return err
+	})
 }

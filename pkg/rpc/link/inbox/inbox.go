@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
-	"github.com/whence-dev/whence/pkg/rpc/loop"
+	"github.com/whence-dev/whence/pkg/stream"
 )
 
 // Errors of Put and PutPart, which end the connection.
@@ -45,11 +45,10 @@ type Inbox struct {
 	err   error         // follows the messages: no more messages arrive
 	cut   error         // precedes the messages: no more messages are read
 
-	take    Take            // from Attend; nil if there is none, or if it wants no more messages
-	ended   func(err error) // from Attend; nil if there is none, or after it was called
-	carrier *loop.Carrier
-	taking  bool // a goroutine is in take
-	due     bool // Add has returned true, and Hand will follow
+	take   Take            // from Attend; nil if there is none, or if it wants no more messages
+	ended  func(err error) // from Attend; nil if there is none, or after it was called
+	taking bool            // a goroutine is in take
+	due    bool            // Add has returned true, and Hand will follow
 
 	// Owned by the reader.
 	reading []byte
@@ -69,8 +68,8 @@ type partial struct {
 const smallBytes = 64
 
 // A Take receives a message, or a TooLong. It returns false if it wants no more messages. The
-// message is valid until Take returns.
-type Take func(message []byte, err error) bool
+// message is valid until Take returns. on is the Loop that carries the message, or nil.
+type Take func(on *stream.Loop, message []byte, err error) bool
 
 // Init initializes an Inbox for messages of at most maxMessage bytes, whose unread messages may cost
 // limit. After Init, an Inbox must not be copied.
@@ -89,7 +88,7 @@ func (q *Inbox) wake() {
 
 // Put adds a message, or passes it to the function of Attend. It returns false if another goroutine
 // than l's reads the connection from now on.
-func (q *Inbox) Put(l *loop.Loop, message []byte) (still bool, err error) {
+func (q *Inbox) Put(l *stream.Loop, message []byte) (still bool, err error) {
 	q.mu.Lock()
 	if open, err := q.accepts(message); !open {
 		q.mu.Unlock()
@@ -98,7 +97,7 @@ func (q *Inbox) Put(l *loop.Loop, message []byte) (still bool, err error) {
 	if q.take != nil && !q.taking && q.empty() {
 		q.taking = true
 		q.mu.Unlock()
-		return q.hand(l, func() { q.pass(message, nil) }), nil
+		return q.hand(l, func() { q.pass(l, message, nil) }), nil
 	}
 	err = q.add(message)
 	q.wake()
@@ -123,7 +122,7 @@ func (q *Inbox) Add(message []byte) (due bool, err error) {
 }
 
 // Hand passes the messages of Add to the function of Attend. It returns the same as Put.
-func (q *Inbox) Hand(l *loop.Loop) (still bool) {
+func (q *Inbox) Hand(l *stream.Loop) (still bool) {
 	q.mu.Lock()
 	q.due = false
 	if q.take == nil || q.taking {
@@ -137,18 +136,26 @@ func (q *Inbox) Hand(l *loop.Loop) (still bool) {
 }
 
 // hand calls first, and then passes the messages that have arrived to the function of Attend, on l.
-func (q *Inbox) hand(l *loop.Loop, first func()) (still bool) {
-	return l.Run(q.carrier, func() {
-		q.mu.Lock()
+func (q *Inbox) hand(l *stream.Loop, first func()) (still bool) {
+	returned := false
+	defer func() {
+		if !returned { // the function of Attend has exited this goroutine
+			l.Wait()
+		}
+	}()
+	q.mu.Lock()
+	func() {
 		defer q.mu.Unlock()
-		q.handAll(first)
-	})
+		q.handAll(l, first)
+	}()
+	returned = true
+	return !l.Left()
 }
 
 // handAll calls first, passes the messages that have arrived to the function of Attend, and ends
 // the turn of the goroutine that has set taking. The caller holds mu, which is released during the
 // function.
-func (q *Inbox) handAll(first func()) {
+func (q *Inbox) handAll(l *stream.Loop, first func()) {
 	exited := true
 	defer func() {
 		if exited {
@@ -163,34 +170,34 @@ func (q *Inbox) handAll(first func()) {
 		if !ok {
 			break
 		}
-		q.pass(message, err)
+		q.pass(l, message, err)
 	}
 	exited = false
 }
 
 // pass calls the function of Attend. The caller holds mu, which is released during the function.
-func (q *Inbox) pass(message []byte, err error) {
-	if !q.unlocked(q.take, message, err) {
+func (q *Inbox) pass(l *stream.Loop, message []byte, err error) {
+	if !q.unlocked(q.take, l, message, err) {
 		q.take = nil
 	}
 }
 
-func (q *Inbox) unlocked(take Take, message []byte, err error) (more bool) {
+func (q *Inbox) unlocked(take Take, l *stream.Loop, message []byte, err error) (more bool) {
 	q.mu.Unlock()
 	defer q.mu.Lock()
-	return take(message, err)
+	return take(l, message, err)
 }
 
 // Attend passes each message to take, in order of arrival, until take returns false or exits its
 // goroutine. Then it calls ended: with nil if take wants no more messages, and otherwise with the
 // reason why no more messages arrive. Next returns the messages that take did not get. Attend
-// returns at once. Loops call take with c, or the calling goroutine does; if take exits the calling
+// returns at once. Loops call take, or the calling goroutine does; if take exits the calling
 // goroutine, ended is not called. Any goroutine may call ended, which must not block.
-func (q *Inbox) Attend(c *loop.Carrier, take Take, ended func(err error)) {
+func (q *Inbox) Attend(take Take, ended func(err error)) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.take, q.carrier, q.taking = take, c, true
-	q.handAll(func() {})
+	q.take, q.taking = take, true
+	q.handAll(nil, func() {})
 	q.ended = ended // set late: if take exits this goroutine above, Attend must not report an end
 	q.conclude()
 }
@@ -267,7 +274,7 @@ func (n TooLong) Error() string { return fmt.Sprintf("a message of %d bytes is t
 
 // PutPart adds a part of a message. left is the number of missing bytes of the message, including
 // part. A message that is too long has one part. PutPart returns the same as Put.
-func (q *Inbox) PutPart(l *loop.Loop, left int, part []byte) (still bool, err error) {
+func (q *Inbox) PutPart(l *stream.Loop, left int, part []byte) (still bool, err error) {
 	q.mu.Lock()
 	if q.over() {
 		q.mu.Unlock()

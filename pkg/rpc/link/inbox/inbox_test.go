@@ -12,11 +12,11 @@ import (
 	"testing/synctest"
 
 	"github.com/whence-dev/whence/pkg/rpc/link/inbox"
-	"github.com/whence-dev/whence/pkg/rpc/loop"
+	"github.com/whence-dev/whence/pkg/stream"
 )
 
 // put puts messages on l, which must continue to read the connection.
-func put(t *testing.T, q *inbox.Inbox, l *loop.Loop, messages ...string) {
+func put(t *testing.T, q *inbox.Inbox, l *stream.Loop, messages ...string) {
 	t.Helper()
 	for _, m := range messages {
 		if still, err := q.Put(l, []byte(m)); err != nil || !still {
@@ -31,14 +31,14 @@ func newInbox(limit, maxMessage int) *inbox.Inbox {
 	return q
 }
 
-func newLoop(t *testing.T) *loop.Loop {
-	return loop.New(func() { t.Error("handed over") })
+func newLoop(t *testing.T) *stream.Loop {
+	return stream.NewLoop(func() { t.Error("handed over") })
 }
 
 // attend passes the messages of q to take, and returns a channel that receives the end.
 func attend(q *inbox.Inbox, take inbox.Take) <-chan error {
 	ended := make(chan error, 1)
-	q.Attend(&loop.Carrier{}, take, func(err error) { ended <- err })
+	q.Attend(take, func(err error) { ended <- err })
 	return ended
 }
 
@@ -48,7 +48,7 @@ func TestAttendPassesMessagesOn(t *testing.T) {
 	q, l := newInbox(1000, 100), newLoop(t)
 	put(t, q, l, "a", "b")
 	var got []string
-	ended := attend(q, func(m []byte, _ error) bool { got = append(got, string(m)); return true })
+	ended := attend(q, func(_ *stream.Loop, m []byte, _ error) bool { got = append(got, string(m)); return true })
 	for i := range 10 {
 		put(t, q, l, fmt.Sprint(i))
 		if want := fmt.Sprint(i); got[len(got)-1] != want {
@@ -69,7 +69,7 @@ func TestAttendPassesMessagesOn(t *testing.T) {
 // TestReaderThatHasEnoughLeavesTheRest: Next returns the messages that take did not get.
 func TestReaderThatHasEnoughLeavesTheRest(t *testing.T) {
 	q, l := newInbox(1000, 100), newLoop(t)
-	ended := attend(q, func(m []byte, _ error) bool { return string(m) != "b" })
+	ended := attend(q, func(_ *stream.Loop, m []byte, _ error) bool { return string(m) != "b" })
 	put(t, q, l, "a", "b", "c")
 	if err := <-ended; err != nil {
 		t.Error(err)
@@ -91,18 +91,17 @@ func TestReaderThatHasEnoughLeavesTheRest(t *testing.T) {
 func TestReaderThatWaitsKeepsItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newInbox(1000, 100)
-		var k loop.Carrier
 		var got []string
 		room := make(chan struct{})
-		q.Attend(&k, func(m []byte, _ error) bool {
+		q.Attend(func(on *stream.Loop, m []byte, _ error) bool {
 			if got = append(got, string(m)); string(m) == "a" {
-				k.Wait()
+				on.Wait()
 				<-room
 			}
 			return true
 		}, func(error) {})
 		handed := false
-		first := loop.New(func() { handed = true })
+		first := stream.NewLoop(func() { handed = true })
 		left := make(chan bool)
 		go func() {
 			still, err := q.Put(first, []byte("a"))
@@ -132,7 +131,7 @@ func TestReaderThatWaitsKeepsItsTurn(t *testing.T) {
 // TestDropWithinTheReader: a Drop ends the reader's turn.
 func TestDropWithinTheReader(t *testing.T) {
 	q := newInbox(1000, 100)
-	ended := attend(q, func([]byte, error) bool { q.Drop(io.ErrClosedPipe); return true })
+	ended := attend(q, func(*stream.Loop, []byte, error) bool { q.Drop(io.ErrClosedPipe); return true })
 	put(t, q, newLoop(t), "a", "b")
 	if err := <-ended; !errors.Is(err, io.ErrClosedPipe) {
 		t.Error(err)
@@ -146,9 +145,9 @@ func TestReaderThatExits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			q := newInbox(1000, 100)
 			ended := make(chan error, 1)
-			message := func() { _, _ = q.Put(loop.New(func() {}), []byte("a")) }
+			message := func() { _, _ = q.Put(stream.NewLoop(func() {}), []byte("a")) }
 			reading := func() {
-				q.Attend(&loop.Carrier{}, func([]byte, error) bool { runtime.Goexit(); return true }, func(err error) { ended <- err })
+				q.Attend(func(*stream.Loop, []byte, error) bool { runtime.Goexit(); return true }, func(err error) { ended <- err })
 			}
 			first, second := reading, message
 			if early {
@@ -201,7 +200,7 @@ func TestAttendNeedsNoGoroutine(t *testing.T) {
 	q, l := newInbox(1000, 100), newLoop(t)
 	put(t, q, l, "a")
 	var got []string
-	q.Attend(&loop.Carrier{}, func(m []byte, _ error) bool { got = append(got, string(m)); return true }, func(err error) { got = append(got, err.Error()) })
+	q.Attend(func(_ *stream.Loop, m []byte, _ error) bool { got = append(got, string(m)); return true }, func(err error) { got = append(got, err.Error()) })
 	put(t, q, l, "b", "c")
 	q.End(io.EOF)
 	q.End(io.ErrUnexpectedEOF)
@@ -227,7 +226,7 @@ func TestAttendEndsOnce(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			q, l := newInbox(1000, 100), newLoop(t)
 			var ends []string
-			q.Attend(&loop.Carrier{}, func([]byte, error) bool { return c.take(q) }, func(err error) { ends = append(ends, fmt.Sprint(err)) })
+			q.Attend(func(*stream.Loop, []byte, error) bool { return c.take(q) }, func(err error) { ends = append(ends, fmt.Sprint(err)) })
 			put(t, q, l, "a")
 			if c.then != nil {
 				c.then(q)
@@ -245,7 +244,7 @@ func TestAttendEndsOnce(t *testing.T) {
 func TestEndOfABatch(t *testing.T) {
 	q := newInbox(1000, 100)
 	var got []string
-	ended := attend(q, func(m []byte, _ error) bool { got = append(got, string(m)); return true })
+	ended := attend(q, func(_ *stream.Loop, m []byte, _ error) bool { got = append(got, string(m)); return true })
 	for at, m := range []string{"a", "b"} {
 		if due, err := q.Add([]byte(m)); due != (at == 0) || err != nil {
 			t.Fatal(due, err)

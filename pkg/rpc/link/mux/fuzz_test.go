@@ -26,7 +26,7 @@ func (answerer) Open(_ frame.Call, s *Stream) (serve func(returned func())) {
 				s.Finish(nil, nil)
 				return
 			}
-			if s.Send(in) != nil {
+			if s.Send(nil, in) != nil {
 				return
 			}
 		}

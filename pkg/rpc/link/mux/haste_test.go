@@ -28,7 +28,7 @@ func TestFirstMessagesDoNotWait(t *testing.T) {
 		sends := func(s *Stream) bool {
 			t.Helper()
 			before := read.Load()
-			if err := s.Send(wrapperspb.Bool(true)); err != nil {
+			if err := s.Send(nil, wrapperspb.Bool(true)); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
@@ -80,7 +80,7 @@ func TestLastMessageIsWrittenAtOnce(t *testing.T) {
 					}
 				}()
 				for range hasty {
-					if err := s.Send(wrapperspb.Bool(true)); err != nil {
+					if err := s.Send(nil, wrapperspb.Bool(true)); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/whence-dev/whence/pkg/rpc/link/ending"
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
-	"github.com/whence-dev/whence/pkg/rpc/loop"
+	"github.com/whence-dev/whence/pkg/stream"
 )
 
 // newCaller returns the caller's end of a connection with a stream, and the other end of the
@@ -63,7 +63,7 @@ func TestLargeMessagesAreBounded(t *testing.T) {
 		sent := make(chan error, 1)
 		go func() {
 			for {
-				if err := s.Send(wrapperspb.Bytes(make([]byte, size))); err != nil {
+				if err := s.Send(nil, wrapperspb.Bytes(make([]byte, size))); err != nil {
 					sent <- err
 					return
 				}
@@ -77,7 +77,7 @@ func TestLargeMessagesAreBounded(t *testing.T) {
 		c.mu.Unlock()
 		other, _, err := c.Open(frame.Call{Method: "/a.B/C"})
 		if err == nil {
-			err = other.Send(wrapperspb.Bool(true))
+			err = other.Send(nil, wrapperspb.Bool(true))
 		}
 		if err != nil {
 			t.Error(err)
@@ -100,7 +100,7 @@ func TestSenderContinuesIfTheLargeMessageIsDropped(t *testing.T) {
 		large, other := opened(t, c), opened(t, c)
 		for range hasty {
 			for _, s := range []*Stream{large, other} {
-				if err := s.Send(wrapperspb.Bool(true)); err != nil {
+				if err := s.Send(nil, wrapperspb.Bool(true)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -108,10 +108,10 @@ func TestSenderContinuesIfTheLargeMessageIsDropped(t *testing.T) {
 		synctest.Wait()
 		busy(c)
 		sent := make(chan error, 2)
-		go func() { sent <- large.Send(wrapperspb.Bytes(make([]byte, maxWaiting))) }()
+		go func() { sent <- large.Send(nil, wrapperspb.Bytes(make([]byte, maxWaiting))) }()
 		synctest.Wait()
 		<-sent
-		go func() { sent <- other.Send(wrapperspb.Bytes(make([]byte, 2*partSize))) }()
+		go func() { sent <- other.Send(nil, wrapperspb.Bytes(make([]byte, 2*partSize))) }()
 		if synctest.Wait(); len(sent) > 0 {
 			t.Fatal("the second message does not wait for the first")
 		}
@@ -133,7 +133,7 @@ func TestLargeMessagesContinue(t *testing.T) {
 		sent := make(chan error, 1)
 		go func() {
 			for range n {
-				if err := s.Send(wrapperspb.Bytes(make([]byte, size))); err != nil {
+				if err := s.Send(nil, wrapperspb.Bytes(make([]byte, size))); err != nil {
 					sent <- err
 					return
 				}
@@ -170,13 +170,13 @@ func TestUnencodableMessageLeavesNothing(t *testing.T) {
 	c.out.writing = true // keeps messages in the buffer
 	before := bytes.Clone(c.out.bytes)
 	c.mu.Unlock()
-	if err := s.Send(wrapperspb.String("\xff")); status.Code(err) != codes.Internal {
+	if err := s.Send(nil, wrapperspb.String("\xff")); status.Code(err) != codes.Internal {
 		t.Error(err)
 	}
 	if !bytes.Equal(c.out.bytes, before) {
 		t.Errorf("%q, not %q", c.out.bytes, before)
 	}
-	if err := s.Send(wrapperspb.String("fine")); err != nil {
+	if err := s.Send(nil, wrapperspb.String("fine")); err != nil {
 		t.Fatal(err)
 	}
 	f, n, err := frame.Decode(c.out.bytes[len(before):])
@@ -241,9 +241,9 @@ func TestConnectionEndsWithItsLastNumber(t *testing.T) {
 func TestReaderThatWaitsHidesNoMalformedFrame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s, far := newCaller(t, 1<<20)
-		k, ended := &loop.Carrier{}, make(chan error, 1)
-		s.Attend(t.Context(), k, func() any { return &wrapperspb.Int32Value{} }, func(any, error) bool {
-			k.Wait()
+		ended := make(chan error, 1)
+		s.Attend(t.Context(), func() any { return &wrapperspb.Int32Value{} }, func(on *stream.Loop, _ any, _ error) bool {
+			on.Wait()
 			<-c.done
 			return true
 		}, func(err error) { ended <- err }, codes.Internal)

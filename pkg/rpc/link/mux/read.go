@@ -8,7 +8,7 @@ import (
 
 	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
-	"github.com/whence-dev/whence/pkg/rpc/loop"
+	"github.com/whence-dev/whence/pkg/stream"
 )
 
 // readBuffer is the length of a connection's read buffer: two of the longest frames.
@@ -19,7 +19,7 @@ const readBuffer = 2 * (frame.HeaderSize + frame.MaxPayload)
 // current message.
 type connReader struct {
 	conn *Conn
-	loop *loop.Loop
+	loop *stream.Loop
 
 	// Constant while a message is with its reader.
 	buf    []byte
@@ -46,7 +46,7 @@ var errLeft = errors.New("link: another goroutine reads the connection")
 func newConnReader(c *Conn, have []byte) *connReader {
 	r := &connReader{conn: c, buf: make([]byte, max(readBuffer, len(have)))}
 	r.have = copy(r.buf, have)
-	r.loop = loop.New(r.handOver)
+	r.loop = stream.NewLoop(r.handOver)
 	return r
 }
 
@@ -57,7 +57,7 @@ func (r *connReader) handOver() {
 		next = newConnReader(r.conn, r.buf[r.at:r.have])
 		next.items = slices.Clone(r.items)
 	}
-	next.loop, next.broken = loop.New(next.handOver), r.broken
+	next.loop, next.broken = stream.NewLoop(next.handOver), r.broken
 	r.buf, r.items, r.due = nil, nil, nil // this goroutine may block for long
 	r.conn.owned.Go(next.run)
 }

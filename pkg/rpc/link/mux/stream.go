@@ -17,7 +17,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/link/ending"
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
 	"github.com/whence-dev/whence/pkg/rpc/link/inbox"
-	"github.com/whence-dev/whence/pkg/rpc/loop"
+	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -35,17 +35,16 @@ type Stream struct {
 	read int // credit of read messages that was not granted again yet; owned by the reader
 
 	// Guarded by the connection's mu.
-	trailers []string      // of the END
-	carrier  *loop.Carrier // of the goroutine that sends; may be nil
-	credit   int           // bytes that may be sent; negative if the last message exceeded it
-	large    *large        // a message that is being sent in parts
-	sent     error         // why no more messages can be sent; nil while they can
-	first    uint8         // messages sent so far; hasty means that many or more
-	dropped  bool          // the rest of a large message is not sent
-	blocked  bool          // listed in the connection's output
-	behind   bool          // the next message is sent in parts, or follows a large message
-	room     gate          // opened when a waiting sender should check again whether it may send; nil until one waits
-	touched  prefetch.Set  // objects that a received message touches
+	trailers []string     // of the END
+	credit   int          // bytes that may be sent; negative if the last message exceeded it
+	large    *large       // a message that is being sent in parts
+	sent     error        // why no more messages can be sent; nil while they can
+	first    uint8        // messages sent so far; hasty means that many or more
+	dropped  bool         // the rest of a large message is not sent
+	blocked  bool         // listed in the connection's output
+	behind   bool         // the next message is sent in parts, or follows a large message
+	room     gate         // opened when a waiting sender should check again whether it may send; nil until one waits
+	touched  prefetch.Set // objects that a received message touches
 
 	stop context.CancelFunc // on the callee's end, cancels the handler's context; nil on the caller's end
 
@@ -90,26 +89,20 @@ func (s *Stream) closeSend() {
 // hasty is the number of first messages of a stream that do not wait for messages of other streams.
 const hasty = 2
 
-// Carried sets the Carrier of the goroutine that sends. The stream calls the Carrier before it
-// waits, and the messages of a batch share a write.
-func (s *Stream) Carried(k *loop.Carrier) {
-	s.conn.mu.Lock()
-	defer s.conn.mu.Unlock()
-	s.carrier = k
-}
-
-// Send sends a message. It blocks while the peer leaves too many bytes unread.
-func (s *Stream) Send(m proto.Message) error {
+// Send sends a message. It blocks while the peer leaves too many bytes unread. on is the Loop that
+// carries the message, or nil: Send calls on.Wait before it waits, and the messages of a batch share a
+// write.
+func (s *Stream) Send(on *stream.Loop, m proto.Message) error {
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := s.wait(false); err != nil {
+	if err := s.wait(on, false); err != nil {
 		return err
 	}
-	if err := s.add(m); err != nil {
+	if err := s.add(on, m); err != nil {
 		return err
 	}
-	c.flushBy(s.carrier, s.first < hasty)
+	c.flushBy(on, s.first < hasty)
 	s.first = min(s.first+1, hasty)
 	return nil
 }
@@ -123,7 +116,7 @@ func (s *Stream) SendLast(m proto.Message) error {
 	if s.sent != nil {
 		return s.sent
 	}
-	err := s.add(m)
+	err := s.add(nil, m)
 	c.out.haste = true
 	s.closeSend() // flushes, unless a large message comes first
 	c.flush()
@@ -132,7 +125,7 @@ func (s *Stream) SendLast(m proto.Message) error {
 
 // add adds a message that may be sent now to the output, which the caller flushes. The caller holds
 // the connection's mu.
-func (s *Stream) add(m proto.Message) error {
+func (s *Stream) add(on *stream.Loop, m proto.Message) error {
 	c := s.conn
 	size := proto.Size(m) // computed late, because the message may have changed during the wait
 	var err error
@@ -142,7 +135,7 @@ func (s *Stream) add(m proto.Message) error {
 		c.follow(s, func(b []byte) []byte { return frame.AppendTooLong(b, s.id, size) })
 		return nil
 	case size > partSize:
-		size, err = s.sendLarge(m)
+		size, err = s.sendLarge(on, m)
 	case s.large != nil:
 		var b []byte
 		b, err = proto.Marshal(m)
@@ -164,10 +157,10 @@ func (s *Stream) add(m proto.Message) error {
 
 // sendLarge sends m in parts, and returns its size in bytes. The caller holds the connection's mu,
 // which is released while m is encoded.
-func (s *Stream) sendLarge(m proto.Message) (size int, err error) {
+func (s *Stream) sendLarge(on *stream.Loop, m proto.Message) (size int, err error) {
 	encoded, err := s.encode(m)
 	if err == nil {
-		err = s.wait(true)
+		err = s.wait(on, true)
 	}
 	size = len(encoded)
 	switch {
@@ -196,7 +189,7 @@ func (s *Stream) encode(m proto.Message) ([]byte, error) {
 // wait blocks until a message may be sent, in parts if inParts is true. It returns an error if the
 // stream accepts no more messages. The caller holds the connection's mu, which is released during
 // the wait.
-func (s *Stream) wait(inParts bool) error {
+func (s *Stream) wait(on *stream.Loop, inParts bool) error {
 	c := s.conn
 	for s.sent == nil {
 		s.behind = inParts || s.large != nil
@@ -211,9 +204,9 @@ func (s *Stream) wait(inParts bool) error {
 		if s.room == nil {
 			s.room = make(gate, 1)
 		}
-		k, room := s.carrier, s.room
+		room := s.room
 		c.mu.Unlock()
-		k.Wait()
+		on.Wait()
 		<-room
 		c.mu.Lock()
 	}
@@ -236,9 +229,9 @@ func (s *Stream) Recv(m any, code codes.Code) error {
 // only this stream: take is not called again, and ended gets the panic as a *streamerr.Error. The
 // connection of the caller's end loads the objects of ctx's stream into the cache before it passes
 // a message on (package prefetch).
-func (s *Stream) Attend(ctx context.Context, k *loop.Carrier, fresh func() any, take func(m any, err error) bool, ended func(err error), code codes.Code) {
+func (s *Stream) Attend(ctx context.Context, fresh func() any, take func(on *stream.Loop, m any, err error) bool, ended func(err error), code codes.Code) {
 	var panicked error
-	pass := func(message []byte, err error) (more bool) {
+	pass := func(on *stream.Loop, message []byte, err error) (more bool) {
 		defer func() {
 			if v := recover(); v != nil {
 				panicked, more = panicOf(v), false
@@ -246,17 +239,17 @@ func (s *Stream) Attend(ctx context.Context, k *loop.Carrier, fresh func() any, 
 		}()
 		m := fresh()
 		if out, ok := m.(proto.Message); ok {
-			return take(m, s.decode(message, err, out, code))
+			return take(on, m, s.decode(message, err, out, code))
 		}
-		return take(m, status.Errorf(codes.Internal, "%T is not a protobuf message", m))
+		return take(on, m, status.Errorf(codes.Internal, "%T is not a protobuf message", m))
 	}
 	if s.conn.serve == nil {
-		objects := prefetch.Collect(prefetch.WithTouched(ctx, s), prefetch.Of(k), prefetch.Func(pass), prefetch.Func(take), prefetch.Func(fresh))
+		objects := prefetch.Collect(prefetch.WithTouched(ctx, s), prefetch.Func(pass), prefetch.Func(take), prefetch.Func(fresh))
 		s.conn.mu.Lock()
 		s.touched = objects
 		s.conn.mu.Unlock()
 	}
-	s.in.Attend(k, pass, func(err error) { ended(cmp.Or(panicked, err)) })
+	s.in.Attend(pass, func(err error) { ended(cmp.Or(panicked, err)) })
 }
 
 // panicOf returns the error of a stream whose message could not be passed to its reader. Its cause,

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
-	"github.com/whence-dev/whence/pkg/rpc/loop"
+	"github.com/whence-dev/whence/pkg/stream"
 )
 
 const (
@@ -147,12 +147,12 @@ func (o *output) wait(now time.Time, every time.Duration) time.Duration {
 	return every - now.Sub(o.last)
 }
 
-// flushBy flushes, or makes the Loop of k flush at the end of its batch. haste means that the write
-// must not wait for messages of other batches. The caller holds mu.
-func (c *Conn) flushBy(k *loop.Carrier, haste bool) {
+// flushBy flushes, or makes the Loop flush at the end of its batch. haste means that the write must not
+// wait for messages of other batches. The caller holds mu.
+func (c *Conn) flushBy(on *stream.Loop, haste bool) {
 	o := &c.out
 	o.haste = o.haste || haste
-	if len(o.bytes) < flushBytes && len(o.large) == 0 && (o.later || k.Later(c)) {
+	if len(o.bytes) < flushBytes && len(o.large) == 0 && (o.later || on.Later(c)) {
 		o.later = true
 		return
 	}

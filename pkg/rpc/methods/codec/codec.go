@@ -30,6 +30,7 @@ import (
 	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/rpc/loop"
 	"github.com/whence-dev/whence/pkg/rpc/observer"
+	"github.com/whence-dev/whence/pkg/stream"
 )
 
 // A message with at least maxMerged tokens is not merged with further messages, so that events stay
@@ -130,14 +131,14 @@ func (c *caller[In, Out]) Recv() (*Out, error) {
 type carriedCaller[In, Out any] struct {
 	*caller[In, Out]
 	source   loop.Source
-	take     func(m any) bool // of Attend
-	messages int              // in the current message
+	take     func(on *stream.Loop, m any) bool // of Attend
+	messages int                               // in the current message
 }
 
 // Attend implements loop.Source. It does not use fresh.
-func (c *carriedCaller[In, Out]) Attend(k *loop.Carrier, _ func() any, take func(m any) bool, ended func(err error)) {
+func (c *carriedCaller[In, Out]) Attend(_ func() any, take func(on *stream.Loop, m any) bool, ended func(err error)) {
 	c.take = take
-	c.source.Attend(k, func() any { return c.decoder() }, c.decoded, func(err error) {
+	c.source.Attend(func() any { return c.decoder() }, c.decoded, func(err error) {
 		if err != nil { // Recv returns it, after the tokens that came before
 			c.tell(c.messages - 1)
 			c.err = err
@@ -148,7 +149,7 @@ func (c *carriedCaller[In, Out]) Attend(k *loop.Carrier, _ func() any, take func
 
 // decoded takes a decoded message, and passes it on unless tokens of the next message are added to
 // it. It returns false if the reader wants no more messages.
-func (c *carriedCaller[In, Out]) decoded(any) (more bool) {
+func (c *carriedCaller[In, Out]) decoded(on *stream.Loop, _ any) (more bool) {
 	if c.in.merged() {
 		c.messages++
 	}
@@ -158,7 +159,7 @@ func (c *carriedCaller[In, Out]) decoded(any) (more bool) {
 	c.tell(c.messages - 1)
 	c.messages = 0
 	for m := c.in.take(); m != nil; m = c.in.take() {
-		if !c.take(m) {
+		if !c.take(on, m) {
 			return false
 		}
 	}

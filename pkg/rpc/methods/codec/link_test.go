@@ -18,7 +18,6 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/link"
-	"github.com/whence-dev/whence/pkg/rpc/loop"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/rpc/methods/codec"
 	"github.com/whence-dev/whence/pkg/rpc/observer"
@@ -125,7 +124,7 @@ type flood struct {
 
 // Generate implements workerv1.WorkerServer.
 func (w flood) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
-	return rpc.Serve(w.hop, codec.SendTokens(st), methods.Worker, func(_ context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+	return rpc.Serve(w.hop, codec.SendTokens(st), methods.Worker, stream.Push(func(_ context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		token := &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: req.GetPrompt()[1:]}}}
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {
 			for range req.GetPrompt()[0] {
@@ -135,11 +134,11 @@ func (w flood) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, wo
 			}
 			yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED}}}, nil)
 		}
-	})
+	}))
 }
 
 // flooded calls f with an engine that reads from a flood over a link.
-func flooded(t testing.TB, f func(engine stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse])) {
+func flooded(t testing.TB, f func(engine stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse])) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -160,31 +159,46 @@ func flooded(t testing.TB, f func(engine stream.Sequence[*workerv1.TokenRequest,
 	f(rpc.Dial("caller", "worker", codec.Tokens(workerv1.NewWorkerClient(cc).Generate), methods.Worker))
 }
 
-// reads reads n tokens, which must be id.
-func reads(ctx context.Context, engine stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse], n int, id uint32) error {
-	got := 0
-	for m, err := range engine(ctx, &workerv1.TokenRequest{Prompt: []uint32{uint32(n), id}}) {
-		if err != nil {
-			return err
+// A reading is a Reader that counts tokens, which must be id.
+type reading struct {
+	id, wrong uint32
+	got       int
+	ended     chan error
+}
+
+func (r *reading) Item(_ *stream.Loop, m *workerv1.GenerateResponse) bool {
+	for _, other := range m.GetTokens().GetIds() {
+		if other != r.id {
+			r.wrong = other
+			return false
 		}
-		for _, other := range m.GetTokens().GetIds() {
-			if other != id {
-				return fmt.Errorf("token %d, want %d", other, id)
-			}
-			got++
-		}
+		r.got++
 	}
-	if got != n {
-		return fmt.Errorf("%d tokens, want %d", got, n)
+	return true
+}
+
+func (r *reading) End(err error) { r.ended <- err }
+
+// reads reads n tokens, which must be id.
+func reads(ctx context.Context, engine stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse], n int, id uint32) error {
+	r := &reading{id: id, wrong: id, ended: make(chan error, 1)}
+	stream.Start(ctx, engine, &workerv1.TokenRequest{Prompt: []uint32{uint32(n), id}}, stream.Reader[*workerv1.GenerateResponse](r))
+	switch err := <-r.ended; {
+	case err != nil:
+		return err
+	case r.wrong != id:
+		return fmt.Errorf("token %d, want %d", r.wrong, id)
+	case r.got != n:
+		return fmt.Errorf("%d tokens, want %d", r.got, n)
 	}
 	return nil
 }
 
 // BenchmarkLink measures the cost of a token between two hops, including package rpc and the link.
 func BenchmarkLink(b *testing.B) {
-	for name, ctx := range map[string]context.Context{"read by a goroutine": b.Context(), "carried": loop.With(b.Context(), &loop.Carrier{})} {
+	for name, ctx := range map[string]context.Context{"read by a goroutine": stream.WithBlocking(b.Context()), "carried": b.Context()} {
 		b.Run(name, func(b *testing.B) {
-			flooded(b, func(engine stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse]) {
+			flooded(b, func(engine stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]) {
 				if err := reads(ctx, engine, 1000, 70000); err != nil { // until the buffers have reached their sizes
 					b.Fatal(err)
 				}
@@ -201,10 +215,10 @@ func BenchmarkLink(b *testing.B) {
 // TestStreamsThatShareDecodersKeepTheirTokens: the streams of a link are carried by one goroutine, and
 // decoded into the same memory.
 func TestStreamsThatShareDecodersKeepTheirTokens(t *testing.T) {
-	flooded(t, func(engine stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse]) {
+	flooded(t, func(engine stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]) {
 		var streams errgroup.Group
 		for id := range uint32(20) {
-			streams.Go(func() error { return reads(loop.With(t.Context(), &loop.Carrier{}), engine, 300, id) })
+			streams.Go(func() error { return reads(t.Context(), engine, 300, id) })
 		}
 		if err := streams.Wait(); err != nil {
 			t.Error(err)
@@ -214,8 +228,8 @@ func TestStreamsThatShareDecodersKeepTheirTokens(t *testing.T) {
 
 // TestTokensOverALinkAllocateNothing covers both ends: package rpc, this package and the link.
 func TestTokensOverALinkAllocateNothing(t *testing.T) {
-	flooded(t, func(engine stream.Sequence[*workerv1.TokenRequest, *workerv1.GenerateResponse]) {
-		for name, ctx := range map[string]context.Context{"read by a goroutine": t.Context(), "carried": loop.With(t.Context(), &loop.Carrier{})} {
+	flooded(t, func(engine stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]) {
+		for name, ctx := range map[string]context.Context{"read by a goroutine": stream.WithBlocking(t.Context()), "carried": t.Context()} {
 			const n = 100_000
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
