@@ -266,16 +266,28 @@ func (s *cipher) Write(b []byte) (int, error) {
 	s.mu.Unlock()
 	s.conn.answerRecords()
 	s.mu.Lock()
+	var last deadline // besides writeBy, which a protocol may take away while TLS says goodbye
 	for s.out != nil {
+		if bound := 2 * s.conn.server.Write; bound > 0 && last.timer == nil {
+			last = deadline{at: time.Now().Add(bound), timer: time.AfterFunc(bound, s.wake)}
+			defer last.timer.Stop()
+		}
 		switch {
 		case s.broken():
 			return 0, s.err
-		case s.writeBy.passed():
+		case s.writeBy.passed() || last.passed():
 			return 0, os.ErrDeadlineExceeded
 		}
 		s.changed.Wait()
 	}
 	return len(b), nil
+}
+
+// wake has a Read or Write that waits look again.
+func (s *cipher) wake() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changed.Broadcast()
 }
 
 // broken reports whether Write fails. mu is held.
@@ -314,11 +326,7 @@ func (s *cipher) set(d *deadline, t time.Time) error {
 		d.timer.Stop()
 	}
 	if *d = (deadline{at: t}); !t.IsZero() {
-		d.timer = time.AfterFunc(time.Until(t), func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.changed.Broadcast()
-		})
+		d.timer = time.AfterFunc(time.Until(t), s.wake)
 	}
 	s.changed.Broadcast()
 	return nil

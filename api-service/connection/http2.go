@@ -50,9 +50,9 @@ func (s *Server) newHTTP2() *http2Server {
 			MaxConcurrentStreams: maxConcurrent,
 			MaxReadFrameSize:     maxFrame,
 			IdleTimeout:          s.Idle,
-			// The writers of the streams find slow readers, and say so; this closes a connection whose streams have ended.
-			// There are no pings: their answers wait behind all that a slow reader has not read.
-			WriteByteTimeout: 2 * s.Write,
+			// The writers of the streams find slow readers, and say so; the bound of each write (cipher.Write) closes a
+			// connection whose streams have ended. There are no pings: their answers wait behind all that a slow reader has
+			// not read.
 		},
 		base: &http.Server{
 			MaxHeaderBytes: MaxHeader, ReadHeaderTimeout: s.Arrival, ErrorLog: log.New(io.Discard, "", 0),
