@@ -182,7 +182,7 @@ func TestEndsOfStreams(t *testing.T) {
 	}{
 		"Free":  {func(x connection.Exchange) { x.Free(false) }, "beginmore", false},
 		"Cut":   {func(x connection.Exchange) { x.Cut(); x.Free(false) }, "beginmore", true},
-		"Reset": {func(x connection.Exchange) { x.Reset(); x.Cut() }, "begin", true},
+		"Reset": {func(x connection.Exchange) { x.Reset(); x.Cut() }, "beginmore", true}, // some of it may have been sent
 	} {
 		t.Run(name, func(t *testing.T) {
 			playHTTP2(t, func(t *testing.T, s *muxStand) {
