@@ -245,6 +245,10 @@ func (s *cipher) take(b []byte) (n int, more bool, err error) {
 	return n, s.blocks && before >= maxCipher && len(s.in) < maxCipher, nil
 }
 
+// goodbye is how long a write may wait beyond the bound of a slow reader: the writer of a stream finds that
+// one first, also on a busy machine, and says so.
+const goodbye = 30 * time.Second
+
 // Write implements net.Conn.
 func (s *cipher) Write(b []byte) (int, error) {
 	s.mu.Lock()
@@ -268,7 +272,7 @@ func (s *cipher) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	var last deadline // besides writeBy, which a protocol may take away while TLS says goodbye
 	for s.out != nil {
-		if bound := 2 * s.conn.server.Write; bound > 0 && last.timer == nil {
+		if bound := s.conn.server.Write + goodbye; bound > goodbye && last.timer == nil {
 			last = deadline{at: time.Now().Add(bound), timer: time.AfterFunc(bound, s.wake)}
 			defer last.timer.Stop()
 		}
