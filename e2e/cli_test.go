@@ -58,7 +58,7 @@ func TestCommandsOfAUser(t *testing.T) {
 		t.Errorf("stop: status %d, %q, %q", status, out, logs)
 	}
 	stopped.exitWith(t, 1)
-	wantEnding(t, stopped, id)
+	wantEnding(t, stopped, "another request", id)
 	if out, logs, status := output(t, "whence why", "--url", url, id); status != 0 || !strings.Contains(out, "user_stop by client") {
 		t.Errorf("why: status %d, %q, %q", status, out, logs)
 	}
@@ -69,7 +69,7 @@ func TestCommandsOfAUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	left.exitWith(t, 130)
-	wantEnding(t, left, id)
+	wantEnding(t, left, "client", id)
 	if out, logs, status := output(t, "whence streams", "--ended", "--reason", "user_stop", "--url", url); status != 0 || strings.Count(out, "user_stop by client") != 2 {
 		t.Errorf("streams: status %d, %q, %q", status, out, logs)
 	}
@@ -82,9 +82,9 @@ func TestCommandsOfAUser(t *testing.T) {
 }
 
 // wantEnding wants that run has printed who stopped its stream.
-func wantEnding(t *testing.T, p *process, id string) {
+func wantEnding(t *testing.T, p *process, by, id string) {
 	t.Helper()
-	if got := p.Log.String(); !strings.Contains(got, "[user_stop by client (client > api-service)") || !strings.Contains(got, "[whence why "+id+"]") {
+	if got := p.Log.String(); !strings.Contains(got, "[user_stop by "+by+" (client > api-service)") || !strings.Contains(got, "[whence why "+id+"]") {
 		t.Errorf("run prints %q", got)
 	}
 	if !strings.Contains(p.Out.String(), "1, ") {

@@ -142,6 +142,6 @@ func TestGenericClientsTalkToChatService(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		answerToJSON(t, w.chat, pb, shownJSON(t, document, `kitexcall [^']*'(.*)'`), transport.GRPC)
+		answerToJSON(t, w.chat, pb, shownJSON(t, document, `kitexcall -streaming [^']*'(.*)'`), transport.GRPC)
 	})
 }

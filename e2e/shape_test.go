@@ -196,7 +196,7 @@ func TestBodiesHaveTheShapeThatOpenAIDescribes(t *testing.T) {
 				}
 			}
 		}
-		errorShape.want(t, "refusal by the edge", w.post(t, greedy(short, "n", 0)).body)
+		errorShape.want(t, "refusal by the edge", w.post(t, greedy(short, "n", -1)).body)
 		errorShape.want(t, "refusal further in", w.post(t, greedy(short, "model", "none")).body)
 		errorShape.want(t, "refusal of a prompt", w.postTo(t, "/v1/completions", texted([][]int{{1}, {99999}})).body)
 		errorShape.want(t, "no such path", w.get(t, "/nowhere").body)
