@@ -46,7 +46,7 @@ func FuzzRequests(f *testing.F) {
 	for _, text := range []string{
 		get + asking("/echo", "hello") + get,
 		"\r\n" + asking("/refuse", "unread") + "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3;a\r\nabc\r\n0\r\nT: v\r\n\r\n" + get,
-		"POST /refuse HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\nyyy", "HEAD /echo HTTP/1.0\r\n\r\n", "\x16\x03\x01", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+		"POST /refuse HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\nyyy", "HEAD /echo HTTP/1.0\r\n\r\n", "\x16\x03\x01", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "\" HTTP/\n",
 		"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\nConnection: close\r\n\r\nhello" + get,
 	} {
 		f.Add([]byte(text), uint8(3))

@@ -57,7 +57,7 @@ func (h *head) first(line []byte) {
 	at := bytes.LastIndexByte(line, ' ')
 	version, http := bytes.CutPrefix(line[at+1:], []byte("HTTP/"))
 	h.http1 = string(version) == "1.1" || string(version) == "1.0"
-	h.wrong = at < 0 || !http
+	h.wrong = at < 0 || !http || !begins(line)
 }
 
 // fields returns the number of fields of a complete header.
