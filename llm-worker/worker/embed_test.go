@@ -85,11 +85,16 @@ func TestStoppedVectorsEndWithTheCause(t *testing.T) {
 	if err := polltest.Receive(t, "the request ends", ended); streamerr.As(err).Reason != streamerr.ClientGone {
 		t.Error(err)
 	}
-	why, err := streamv1.NewStreamsClient(cc).Why(t.Context(), &streamv1.WhyRequest{StreamId: "many"})
-	if err != nil || len(why.GetHops()) != 1 {
-		t.Fatal(why, err)
-	}
-	if r := why.GetHops()[0]; r.GetReason() != streamv1.Reason_REASON_CLIENT_GONE || streamerr.NewPath(r.GetPath()...).String() != "client > caller > llm-worker/0" || r.GetStopConfirmed() == nil {
+	var r *streamv1.Record
+	polltest.Eventually(t, "the worker has the ending", func() bool { // its caller has one at once
+		why, err := streamv1.NewStreamsClient(cc).Why(t.Context(), &streamv1.WhyRequest{StreamId: "many"})
+		if err != nil || len(why.GetHops()) != 1 {
+			t.Fatal(why, err)
+		}
+		r = why.GetHops()[0]
+		return r.GetReason() != streamv1.Reason_REASON_UNSPECIFIED && r.GetStopConfirmed() != nil
+	})
+	if r.GetReason() != streamv1.Reason_REASON_CLIENT_GONE || streamerr.NewPath(r.GetPath()...).String() != "client > caller > llm-worker/0" || r.GetStopConfirmed() == nil {
 		t.Error(r)
 	}
 }
