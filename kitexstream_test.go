@@ -72,15 +72,12 @@ func TestKitexstreamAddsNoModuleToKitex(t *testing.T) {
 	var reach func(node string)
 	reach = func(node string) {
 		path, _, _ := strings.Cut(node, "@")
-		if visited := requires[node]; visited != nil {
-			delete(requires, node)
-			defer func() {
-				for _, next := range visited {
-					reach(next)
-				}
-			}()
-		}
 		reached[path] = true
+		direct := requires[node]
+		delete(requires, node) // reached once
+		for _, next := range direct {
+			reach(next)
+		}
 	}
 	for _, node := range slices.Collect(maps.Keys(requires)) {
 		if strings.HasPrefix(node, kitex+"@") {
