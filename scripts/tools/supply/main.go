@@ -115,7 +115,7 @@ var ourModules = map[string][]string{
 
 // modules returns the Go modules whose packages the module in root imports.
 func modules(root string, flags ...string) ([]dependency, error) {
-	args := append(append([]string{"list"}, flags...), "-deps", "-test", "-f", "{{with .Module}}{{if and (not .Main) .Version}}{{.Path}}\t{{.Version}}\t{{.Dir}}{{end}}{{end}}", "./...")
+	args := append(append([]string{"list"}, flags...), "-deps", "-test", "-f", "{{with .Module}}{{if not .Main}}{{.Path}}\t{{.Version}}\t{{.Dir}}{{end}}{{end}}", "./...")
 	list := exec.Command("go", args...)
 	list.Dir, list.Stderr = root, os.Stderr
 	lines, err := list.Output()
