@@ -4,8 +4,6 @@ import (
 	"context"
 	"slices"
 	"time"
-
-	"github.com/whence-dev/whence/internal/ctxkey"
 )
 
 // A connContext is the context of a connection. It is done when the client has closed the
@@ -29,10 +27,8 @@ func (x *connContext) Value(k any) any {
 	if k == (key{}) {
 		return x.conn
 	}
-	if k == ctxkey.Cancel { // if package context finds nothing, it starts a goroutine
-		if gone := x.conn.goneContext(); gone != nil {
-			return gone.Value(k)
-		}
+	if gone := x.conn.goneContext(); gone != nil { // package context finds it, and so needs no goroutine
+		return gone.Value(k)
 	}
 	return nil
 }

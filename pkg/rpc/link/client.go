@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/whence-dev/whence/internal/prefetch"
+	"github.com/whence-dev/whence/pkg/rpc/callctx"
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
 	"github.com/whence-dev/whence/pkg/rpc/link/mux"
 	"github.com/whence-dev/whence/pkg/rpc/loop"
@@ -106,7 +107,7 @@ func (cc *ClientConn) begin(ctx context.Context, c *mux.Conn, method string) (gr
 	if at, ok := ctx.Deadline(); ok {
 		call.Timeout = max(time.Until(at), time.Microsecond)
 	}
-	call.Headers = outgoing(ctx)
+	call.Headers = callctx.Outgoing(ctx)
 	s, ok, err := c.Open(call)
 	if !ok || err != nil {
 		return nil, ok, err

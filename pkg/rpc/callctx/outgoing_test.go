@@ -1,4 +1,4 @@
-package link
+package callctx_test
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"google.golang.org/grpc/metadata"
+
+	"github.com/whence-dev/whence/pkg/rpc/callctx"
 )
 
 func TestOutgoingHasTheHeadersThatGRPCSends(t *testing.T) {
@@ -20,11 +22,11 @@ func TestOutgoingHasTheHeadersThatGRPCSends(t *testing.T) {
 		"below":           context.WithoutCancel(more),
 	} {
 		want, _ := metadata.FromOutgoingContext(ctx)
-		if got := metadata.Pairs(outgoing(ctx)...); !maps.EqualFunc(got, want, slices.Equal) {
+		if got := metadata.Pairs(callctx.Outgoing(ctx)...); !maps.EqualFunc(got, want, slices.Equal) {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}
-	if n := testing.AllocsPerRun(100, func() { outgoing(added) }); n > 2 {
+	if n := testing.AllocsPerRun(100, func() { callctx.Outgoing(added) }); n > 2 {
 		t.Errorf("%v allocations: does grpc-go keep outgoing headers in another way?", n)
 	}
 }

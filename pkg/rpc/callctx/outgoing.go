@@ -1,4 +1,4 @@
-package link
+package callctx
 
 import (
 	"context"
@@ -7,16 +7,12 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
-	"github.com/whence-dev/whence/internal/ctxkey"
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
 )
 
-// outgoingKey is grpc-go's key of outgoing headers.
-var outgoingKey = ctxkey.Of(func(ctx context.Context) { metadata.FromOutgoingContext(ctx) })
-
-// outgoing returns the headers that ctx has for a call, as alternating keys and values. It is
+// Outgoing returns the headers that ctx has for a call, as alternating keys and values. It is
 // metadata.FromOutgoingContext without its map, which is the largest object of a call's beginning.
-func outgoing(ctx context.Context) (pairs []string) {
+func Outgoing(ctx context.Context) (pairs []string) {
 	if lists, ok := added(ctx.Value(outgoingKey)); ok {
 		for i := range lists.Len() {
 			list := lists.Index(i)
