@@ -27,8 +27,8 @@ import (
 // A Reader takes the answer of a stream, or of a choice.
 type Reader = stream.Reader[*chatv1.GenerateResponse]
 
-// A Source starts the answer to one choice.
-type Source func(ctx context.Context, choice int, to Reader)
+// A Source answers one choice. Its request is the number of the choice.
+type Source = stream.Engine[int, *chatv1.GenerateResponse]
 
 const (
 	// MaxEach is the maximum number of answers to one prompt.

@@ -24,14 +24,12 @@ type merge struct {
 
 	baton baton // held while the reader has a message; guards the following fields
 	to    stream.Relay[*chatv1.GenerateResponse]
-	on    *stream.Loop // carries the message in hand; may be nil
 
 	started     *llmv1.Started // merged from all choices that have started
 	waiting     int            // choices that have not started
 	startedSent bool           // Started was passed on
 	usage       llmv1.Usage
 	path        []string
-	left        bool // the reader has left
 
 	mu       sync.Mutex // guards the following fields
 	controls []*stream.Control
@@ -61,8 +59,7 @@ func (m *merge) begin(ctx context.Context, choice int, source Source) {
 	}
 	p := &part{merge: m, choice: choice, control: ctl, ready: make(signal, 1)}
 	ctl.OnBreak(p.End)
-	engine := func(ctx context.Context, choice int, to Reader) { source(ctx, choice, to) }
-	bigstack.Go(func() { stream.Start(own, engine, choice, Reader(p)) })
+	bigstack.Go(func() { stream.Start(own, source, choice, p) })
 }
 
 // A part is the Reader of one choice.
@@ -88,11 +85,9 @@ func (p *part) Item(on *stream.Loop, out *chatv1.GenerateResponse) (more bool) {
 		if !returned { // the reader must not get other choices' messages
 			m.stop(errPanicked)
 		}
-		m.on = nil
 		m.baton.give()
 	}()
-	m.on = on
-	more = !m.stopped() && m.deliver(p.choice, out)
+	more = !m.stopped() && m.deliver(p.choice, on, out)
 	p.over = !more || out.GetEnd() != nil
 	returned = true
 	return more
@@ -121,11 +116,10 @@ func (p *part) End(err error) {
 }
 
 // deliver passes a message of a choice to the reader, and stops all choices if the reader has left.
-func (m *merge) deliver(choice int, out *chatv1.GenerateResponse) bool {
-	if m.pass(choice, out) {
+func (m *merge) deliver(choice int, on *stream.Loop, out *chatv1.GenerateResponse) bool {
+	if m.pass(choice, on, out) {
 		return true
 	}
-	m.left = true
 	left := error(streamerr.New(streamerr.Completed, "the reader has what it needs"))
 	if cause := stream.Cause(m.ctx); cause != nil {
 		left = cause // the stop made the reader leave
@@ -179,7 +173,7 @@ func (m *merge) end() {
 		switch {
 		case m.failure != nil:
 			return m.failure
-		case m.left: // a choice may have failed meanwhile
+		case m.to.Left(): // a choice may have failed meanwhile
 			return stream.Cause(m.ctx)
 		case m.failed != nil:
 			return m.failed
@@ -205,13 +199,13 @@ func (m *merge) why(choice int, err error) error {
 
 // pass converts a message of a choice to a message of the stream and passes it on. It returns false
 // when the reader has left.
-func (m *merge) pass(index int, out *chatv1.GenerateResponse) bool {
+func (m *merge) pass(index int, on *stream.Loop, out *chatv1.GenerateResponse) bool {
 	choice := uint32(index)
 	switch message := out.GetMessage().(type) {
 	case *chatv1.GenerateResponse_Started:
 		m.waiting--
 		m.starts(message.Started, index%m.each == 0)
-		return m.waiting > 0 || m.passStarted()
+		return m.waiting > 0 || m.passStarted(on)
 	case *chatv1.GenerateResponse_Delta:
 		message.Delta.Choice = choice
 	case *chatv1.GenerateResponse_Restarted:
@@ -222,7 +216,7 @@ func (m *merge) pass(index int, out *chatv1.GenerateResponse) bool {
 	// Started waits until all choices have started, so that the refusal of one choice refuses the
 	// whole request. It does not wait longer than until the first item of a choice, because other
 	// choices may be waiting for that choice's place.
-	return m.passStarted() && m.to.Pass(m.on, out)
+	return m.passStarted(on) && m.to.Pass(on, out)
 }
 
 // ends records the end of a choice, and returns the message for it.
@@ -255,10 +249,10 @@ func (m *merge) starts(s *llmv1.Started, first bool) {
 }
 
 // passStarted passes on Started, once.
-func (m *merge) passStarted() bool {
+func (m *merge) passStarted(on *stream.Loop) bool {
 	if m.startedSent {
 		return true
 	}
 	m.startedSent = true
-	return m.to.Pass(m.on, &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: m.started}})
+	return m.to.Pass(on, &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: m.started}})
 }

@@ -21,7 +21,7 @@ func delta(text string) *chatv1.GenerateResponse {
 // merge returns the stream of two choices, which source answers with loops.
 func merge(ctx context.Context, source stream.Sequence[int, *chatv1.GenerateResponse]) iter.Seq2[*chatv1.GenerateResponse, error] {
 	return stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse](func(ctx context.Context, req *chatv1.ChatRequest, to choices.Reader) {
-		choices.Merge(ctx, req, choices.Source(stream.Push(source)), to)
+		choices.Merge(ctx, req, stream.Push(source), to)
 	}).Range(ctx, asking(2))
 }
 
