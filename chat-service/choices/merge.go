@@ -34,7 +34,6 @@ type merge struct {
 	mu       sync.Mutex // guards the following fields
 	controls []*stream.Control
 	cause    error           // why the choices were stopped; nil while they run
-	failed   error           // the ending for the reader, if a choice has failed
 	failure  *stream.Failure // a panic or an exit of a choice or of the reader
 }
 
@@ -105,9 +104,9 @@ func (p *part) End(err error) {
 		m.crashed(failure)
 	case p.over: // err comes from the stop of the choices
 	case err != nil:
-		m.fail(m.why(p.choice, err))
+		m.stop(m.why(p.choice, err))
 	default:
-		m.fail(streamerr.New(streamerr.Internal, "choice %d ended without an ending; this is a bug in chat-service", p.choice))
+		m.stop(streamerr.New(streamerr.Internal, "choice %d ended without an ending; this is a bug in chat-service", p.choice))
 	}
 	p.control.Release()
 	if m.running.Add(-1) == 0 {
@@ -131,12 +130,16 @@ func (m *merge) deliver(choice int, on *stream.Loop, out *chatv1.GenerateRespons
 // stop stops all choices with the first cause.
 func (m *merge) stop(cause error) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.cause != nil {
+	first := m.cause == nil
+	if first {
+		m.cause = cause
+	}
+	controls := m.controls // begin stops a choice that it adds later
+	m.mu.Unlock()
+	if !first {
 		return
 	}
-	m.cause = cause
-	for _, ctl := range m.controls {
+	for _, ctl := range controls {
 		ctl.Stop(cause)
 	}
 }
@@ -145,16 +148,6 @@ func (m *merge) stopped() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.cause != nil
-}
-
-// fail ends the stream with err, unless it has ended before.
-func (m *merge) fail(err error) {
-	m.mu.Lock()
-	if m.cause == nil {
-		m.failed = err
-	}
-	m.mu.Unlock()
-	m.stop(err)
 }
 
 // crashed ends the stream after a panic or an exit of a choice or of the reader.
@@ -175,13 +168,12 @@ func (m *merge) end() {
 			return m.failure
 		case m.to.Left(): // a choice may have failed meanwhile
 			return stream.Cause(m.ctx)
-		case m.failed != nil:
-			return m.failed
-		case m.cause == nil:
-			m.to.Pass(nil, &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &llmv1.End{
-				Reason: streamv1.Reason_REASON_COMPLETED, Path: m.path, Usage: &m.usage,
-			}}})
+		case m.cause != nil: // a choice has failed
+			return m.cause
 		}
+		m.to.Pass(nil, &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &llmv1.End{
+			Reason: streamv1.Reason_REASON_COMPLETED, Path: m.path, Usage: &m.usage,
+		}}})
 		return nil
 	})
 }
