@@ -74,7 +74,6 @@ type run struct {
 
 	machine Machine
 	anew    bool // argument of the next attempt
-	over    bool // the answer is over, or the reader has left
 }
 
 // An attempt is one run of the engine below, and its Reader.
@@ -127,7 +126,7 @@ func (t *attempt) last(err error) Event {
 // step feeds an event to the machine and executes its action. It returns false when the answer is
 // over, or its reader has left.
 func (r *run) step(on *stream.Loop, e Event) bool {
-	if r.over {
+	if r.over() {
 		return false
 	}
 	var now time.Duration
@@ -147,21 +146,21 @@ func (r *run) step(on *stream.Loop, e Event) bool {
 		}
 		return r.step(on, Event{Kind: Unpaid})
 	case Deliver:
-		r.over = !r.Pass(on, e.Item) || r.machine.Over()
+		r.Pass(on, e.Item)
 	case TakeBack:
-		r.over = !r.takeBack(on, a)
+		r.takeBack(on, a)
 	case End:
-		r.over = true
 		r.Finish(a.Err)
 	case Done:
-		r.over = true
 	}
-	return !r.over
+	return !r.over()
 }
 
-// takeBack takes back the text of earlier attempts after a worker has admitted the answer again. It
-// returns false if the reader has left.
-func (r *run) takeBack(on *stream.Loop, a Action) bool {
+// over reports whether the answer is over, or the reader has left.
+func (r *run) over() bool { return r.Left() || r.machine.Over() }
+
+// takeBack takes back the text of earlier attempts after a worker has admitted the answer again.
+func (r *run) takeBack(on *stream.Loop, a Action) {
 	if r.opts.Log != nil {
 		r.opts.Log.LogAttrs(r.ctx, slog.LevelInfo, "stream restarted",
 			slog.String("stream", stream.ID(r.ctx)), slog.String("hop", r.opts.Self), slog.String("from", a.From), slog.String("to", a.To),
@@ -171,7 +170,7 @@ func (r *run) takeBack(on *stream.Loop, a Action) bool {
 	record.Moved(a.From, a.To, a.Why.Reason, 0)
 	record.AnsweredBy(a.To)
 	record.TakenBack(a.N)
-	return r.Pass(on, &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Restarted{Restarted: &chatv1.Restarted{}}})
+	r.Pass(on, &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Restarted{Restarted: &chatv1.Restarted{}}})
 }
 
 // Watch wraps next and notes the first token of an attempt for Gathered. It belongs below all
