@@ -42,7 +42,6 @@ type attempt struct {
 	over   bool             // the last message has arrived
 	closed bool             // the stream accepts no more messages
 	cause  error            // of closed; nil after the last message
-	behind bool             // the stream continues or ends without waiting for the end of the call
 }
 
 // newAttempt charges the stream to the worker until the attempt ends or is abandoned. expected is

@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,10 +56,9 @@ type drive struct {
 	answer  idlist.List                // token ids delivered so far
 	err     error                      // the cause for leaving the current call after the reader has left
 
-	carrier *attempt         // the attempt whose message steps the machine, or did when the reader panicked
+	carrier *attempt         // the attempt whose message is carried, or was when the reader panicked
 	inside  bool             // the reader has a message; then its goroutine steps the machine
-	closing bool             // the current call has its last message, and steps the machine when it is over
-	pending failover.Pending // events that occurred while inside or closing
+	pending failover.Pending // events that occurred while inside, or while closing
 	over    bool             // the stream has ended, or its reader has left
 	ending  error            // of the stream, for the reader
 	awaited *attempt         // the reader gets the ending when this attempt's call is over; nil if there is none
@@ -71,7 +71,7 @@ type drive struct {
 	attempt *attempt   // the attempt that answers, or will answer once its prompt is read; may be nil
 	next    *attempt   // the attempt that will replace attempt
 	prefill *prefill   // the prefill of the prompt on another worker; may be nil
-	behind  []*attempt // attempts that were left without waiting for the end of their calls
+	behind  []*attempt // attempts that the stream has left without waiting for the end of their calls
 }
 
 // errReaderPanicked is the cause for leaving a call whose reader panicked.
@@ -129,7 +129,7 @@ func (d *drive) end() {
 		a.abandon()
 		a = r.attempt
 	}
-	if a == nil || a.behind {
+	if a == nil || slices.Contains(d.behind, a) {
 		return
 	}
 	awaited := !a.isEnded() && !a.isFetching()
@@ -307,7 +307,7 @@ func (d *drive) start(a *attempt, req *workerv1.TokenRequest) {
 	ctx := a.open(prefetch.With(d.ctx, prefetch.Of(r), prefetch.Of(a)), r, func() { d.watch(func() { d.workerDown(a) }) })
 	ledger.SendsPrompt(d.ctx)
 	d.pool.calls.Add(1)
-	bigstack.Go(func() { stream.Start(ctx, a.worker.Engine(a.peer), req, tokenReader(r)) })
+	bigstack.Go(func() { stream.Start(ctx, a.worker.Engine(a.peer), req, r) })
 }
 
 // leave abandons the current attempt, or that of its prefill worker, without waiting: waiting would
@@ -321,7 +321,6 @@ func (d *drive) leave(why error) {
 		d.pool.opts.Log.LogAttrs(d.ctx, slog.LevelWarn, "worker sent more tokens than it was asked for, and the surplus is dropped",
 			slog.String("stream", stream.ID(d.ctx)), slog.String("hop", d.pool.opts.Self), slog.String("worker", a.peer))
 	}
-	a.behind = true
 	a.leave(why)
 	d.behind = append(d.behind, a)
 }
@@ -329,9 +328,7 @@ func (d *drive) leave(why error) {
 // stopping returns the workers whose abandoned call still runs. They would refuse the stream now.
 func (d *drive) stopping() (workers []*fleet.Worker) {
 	for _, a := range d.behind {
-		select {
-		case <-a.ended:
-		default:
+		if !a.isEnded() {
 			workers = append(workers, a.worker)
 		}
 	}

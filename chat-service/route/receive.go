@@ -62,7 +62,7 @@ func (d *drive) ends(a *attempt) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !a.closed {
-		a.over, d.closing = true, true
+		a.over = true
 	}
 }
 
@@ -84,9 +84,6 @@ func (d *drive) carry(a *attempt, on *stream.Loop, out *workerv1.GenerateRespons
 		d.step(eventOf(out))
 	}
 	d.on, d.out, d.carrier = nil, nil, nil
-	if d.left {
-		a.leave(d.err)
-	}
 	return !a.closed
 }
 
@@ -117,15 +114,13 @@ func eventOf(out *workerv1.GenerateResponse) event {
 func (d *drive) conclusion(a *attempt, last *workerv1.GenerateResponse, err error) {
 	d.mu.Lock()
 	defer d.unlock()
-	if d.awaited == a {
-		d.awaited = nil
-	}
+	d.callEnded(a)
 	if a.closed {
 		return
 	}
-	a.over, d.closing, d.pending = true, false, 0 // the end of the call supersedes them
+	a.over, d.pending = true, 0 // the end of the call supersedes the events
 	a.leave(nil)
-	d.now, d.out, d.carrier = time.Since(d.began), last, a
+	d.now, d.out = time.Since(d.began), last
 	switch {
 	case d.prefill != nil:
 		d.step(d.readerEnded(last, err))
@@ -135,7 +130,15 @@ func (d *drive) conclusion(a *attempt, last *workerv1.GenerateResponse, err erro
 	default:
 		d.step(event{Kind: failover.Fail, Err: err})
 	}
-	d.carrier = nil
+}
+
+// callEnded notes that the call of an attempt is over. It reports whether the reader's ending waited for
+// it. mu is held.
+func (d *drive) callEnded(a *attempt) (awaited bool) {
+	if awaited = d.awaited == a; awaited {
+		d.awaited = nil
+	}
+	return awaited
 }
 
 // deliver passes on the current message, with at most n of its tokens.
@@ -202,15 +205,12 @@ func (d *drive) finish() *workerv1.GenerateResponse {
 func (d *drive) failed(a *attempt, failure *stream.Failure) {
 	d.mu.Lock()
 	defer d.unlock()
-	if d.awaited != a && (a.closed && d.carrier != a || d.over) {
+	if awaited := d.callEnded(a); !awaited && (a.closed && d.carrier != a || d.over) {
 		if failure.Value != nil {
 			d.pool.opts.Log.LogAttrs(d.ctx, slog.LevelError, "the call of a worker that was left panicked",
 				slog.String("stream", stream.ID(d.ctx)), slog.String("hop", d.pool.opts.Self), slog.String("worker", a.peer), slog.String("panic", panicvalue.Text(failure.Value)+"\n"+string(failure.Stack)))
 		}
 		return
-	}
-	if d.awaited == a {
-		d.awaited = nil
 	}
 	d.collapse(failure)
 }

@@ -72,6 +72,12 @@ func (d *drive) current() *attempt {
 	}
 }
 
+// closing reports whether the current call has its last message. It steps the machine when it is over.
+func (d *drive) closing() bool {
+	a := d.current()
+	return a != nil && a.over
+}
+
 // handle steps the machine, or leaves the event to the goroutine that carries a message.
 func (d *drive) handle(kind failover.Kind) {
 	d.mu.Lock()
@@ -83,7 +89,7 @@ func (d *drive) notice(kind failover.Kind) {
 	if d.over || d.finished() {
 		return
 	}
-	if d.inside || d.closing {
+	if d.inside || d.closing() {
 		d.pending.Add(kind)
 		return
 	}
