@@ -31,9 +31,10 @@ type requestReader[Req, In, Out any] struct {
 }
 
 // readRequests reads the messages that follow the request, until the call ends. It returns at once.
-func readRequests[Req, In, Out any](s *callee, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], inbox *stream.Inbox[*In]) {
+// sink is nil if the call is not over a link.
+func readRequests[Req, In, Out any](s *callee, st grpc.BidiStreamingServer[In, Out], sink loop.Sink, m *Method[Req, In, Out], inbox *stream.Inbox[*In]) {
 	h := &requestReader[Req, In, Out]{callee: s, m: m, inbox: inbox}
-	if sink := loop.SinkOf(st); sink != nil {
+	if sink != nil {
 		take := func(in any, err error) bool {
 			return h.take(func() (*In, error) { return in.(*In), err }) //nolint:forcetypeassert // made here
 		}

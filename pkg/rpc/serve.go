@@ -65,7 +65,7 @@ func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 	var status error // of the call, once ended is done
 	var ended sync.WaitGroup
 	ended.Add(1)
-	detach := s.attach(sink, func(err error, trailer metadata.MD, returning bool) {
+	detach := s.attach(sink, end, func(err error, trailer metadata.MD, returning bool) {
 		if sink != nil && !returning {
 			sink.Finish(err, trailer)
 		} else {
@@ -74,8 +74,8 @@ func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 		status = err
 		ended.Done()
 	})
-	readRequests(s, st, m, inbox) // until the call is over
-	a := &answer{callee: s, sink: sink, reply: reply, detach: detach, release: end}
+	readRequests(s, st, sink, m, inbox) // until the call is over
+	a := &answer{callee: s, sink: sink, reply: reply, detach: detach}
 	ctx := touched(s.ctx, st)
 	if take, ok := direct.Take[Out](incoming); ok {
 		send = func(on *stream.Loop, out *Out) error { take(on, out); return nil } //nolint:unparam // the type of send
@@ -104,10 +104,9 @@ func run[Req, In, Out any](ctx context.Context, a *answer, m *Method[Req, In, Ou
 // An answer ends a call with the outcome of its engine.
 type answer struct {
 	*callee
-	sink    loop.Sink                                       // nil if the call is not over a link
-	reply   func(Outcome) error                             // sends the outcome, unless the messages were the answer
-	detach  func(o Outcome, release func(), returning bool) // of attach
-	release func()
+	sink   loop.Sink                       // nil if the call is not over a link
+	reply  func(Outcome) error             // sends the outcome, unless the messages were the answer
+	detach func(o Outcome, returning bool) // from attach
 
 	decided atomic.Bool // the handler has left, or the stream has ended first
 }
@@ -122,13 +121,13 @@ func (a *answer) conclude(o Outcome) {
 		defer a.sink.Release()
 	}
 	exited := o.Err != nil && stream.FailureOf(o.Err) != nil // then the handler may not return
-	a.detach(a.close(o, func() error { return a.reply(o) }), a.release, !left && !exited)
+	a.detach(a.close(o, func() error { return a.reply(o) }), !left && !exited)
 }
 
-// attach tells the machine about stops and the end of the call. finish ends the call, once: when
-// the current message is abandoned, or by detach, with the outcome of the engine. returning reports
-// that Serve will return the status.
-func (s *callee) attach(sink loop.Sink, finish func(status error, trailer metadata.MD, returning bool)) (detach func(o Outcome, end func(), returning bool)) {
+// attach tells the machine about stops and the end of the call. detach ends the stream with end.
+// finish ends the call, once: when the current message is abandoned, or by detach, with the outcome of
+// the engine. returning reports that Serve will return the status.
+func (s *callee) attach(sink loop.Sink, end func(), finish func(status error, trailer metadata.MD, returning bool)) (detach func(o Outcome, returning bool)) {
 	s.abandon = func(lost bool) {
 		o := Outcome{Err: streamerr.Via(s.hop.Name, stream.Cause(s.ctx))}
 		if !lost && !s.tell(o) { // the machine does not know yet that the caller has gone
@@ -139,7 +138,7 @@ func (s *callee) attach(sink loop.Sink, finish func(status error, trailer metada
 	stopped := stream.AtStop(s.ctx, func(error) { s.halt() })
 	killed := stream.AtKill(s.ctx, func() { s.step(protocol.Event{Kind: protocol.Killed, Err: stream.Cause(s.ctx)}) })
 	lost := afterCall(s.call, sink, func() { s.step(protocol.Event{Kind: protocol.Lost, Err: wire.Lost(s.call)}) })
-	return func(o Outcome, end func(), returning bool) {
+	return func(o Outcome, returning bool) {
 		stopped()
 		killed()
 		lost()
