@@ -2,6 +2,7 @@ package models
 
 import (
 	"context"
+	"hash/maphash"
 	"log/slog"
 	"strings"
 	"sync"
@@ -13,20 +14,25 @@ import (
 	"github.com/whence-dev/whence/internal/capability"
 )
 
-// A templateCheck compares the chat template of a model with those of the servers of its workers. A server that was
-// started with a template of its own gets prompts of this one all the same, and its clients would get
-// other answers from it directly.
+// A templateCheck compares the chat template of a model with the templates of its workers' servers. This
+// service renders every prompt itself. So if a server has another template, its own clients get other
+// answers than the clients of this service.
 type templateCheck struct {
 	model *chat.Model
 	log   *slog.Logger
-	ours  func() string // the greeting, rendered here; "" if it cannot be
+	ours  func() string // the greeting as this service renders it; "" if it cannot
+	seed  maphash.Seed
 
-	mu   sync.Mutex
-	told map[string]string // what each worker's server has rendered, as last told, by the worker's name
+	mu   sync.Mutex        // guards the following field
+	told map[string]uint64 // hashes of the servers' renderings, by the names of their workers
 }
 
+// maxTold bounds the workers whose renderings are known. A worker that leaves stays known. When there are
+// more, all are forgotten, and their differences are logged again.
+const maxTold = 4096
+
 func newTemplateCheck(m *chat.Model, log *slog.Logger) *templateCheck {
-	c := &templateCheck{model: m, log: log, told: map[string]string{}}
+	c := &templateCheck{model: m, log: log, seed: maphash.MakeSeed(), told: map[string]uint64{}}
 	c.ours = sync.OnceValue(func() string {
 		if !m.HasTemplate {
 			return ""
@@ -40,8 +46,8 @@ func newTemplateCheck(m *chat.Model, log *slog.Logger) *templateCheck {
 	return c
 }
 
-// trim removes the tokens that begin every text, which some servers add to the prompt of a template later, and white
-// space at the end, in which implementations of templates differ.
+// trim removes the tokens that begin every text, which some servers add to the prompt of a template later.
+// It also removes white space at the end, where implementations of templates differ.
 func (c *templateCheck) trim(text string) string {
 	begin := c.model.Tokenizer.Decode(c.model.Tokenizer.Encode("", true), false)
 	return strings.TrimSpace(strings.TrimPrefix(text, begin))
@@ -49,16 +55,8 @@ func (c *templateCheck) trim(text string) string {
 
 // compare logs a difference, once for each worker and difference.
 func (c *templateCheck) compare(info *llmv1.WorkerInfo) {
-	theirs, instance := info.GetRendered(), info.GetInstance()
-	c.mu.Lock()
-	known := c.told[instance] == theirs
-	if theirs == "" {
-		delete(c.told, instance)
-	} else {
-		c.told[instance] = theirs
-	}
-	c.mu.Unlock()
-	if known || theirs == "" || c.ours() == "" {
+	theirs := info.GetRendered()
+	if c.isKnown(info.GetInstance(), theirs) || theirs == "" || c.ours() == "" {
 		return
 	}
 	here, there := c.ours(), c.trim(theirs)
@@ -70,13 +68,31 @@ func (c *templateCheck) compare(info *llmv1.WorkerInfo) {
 		at++
 	}
 	c.log.Warn("the server of a worker renders conversations otherwise than this service, whose chat template is used",
-		"worker", instance, "server", excerpt(there, at), "here", excerpt(here, at), "then", "give both the same chat template, or ask the server directly to see what differs")
+		"worker", info.GetInstance(), "server", excerpt(there, at), "here", excerpt(here, at), "then", "give both the same chat template, or ask the server directly to see what differs")
+}
+
+// isKnown reports whether the server of a worker has rendered the greeting like this before, and
+// remembers it.
+func (c *templateCheck) isKnown(worker, rendered string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if rendered == "" {
+		delete(c.told, worker)
+		return false
+	}
+	hash := maphash.String(c.seed, rendered)
+	before, known := c.told[worker]
+	if !known && len(c.told) >= maxTold {
+		clear(c.told)
+	}
+	c.told[worker] = hash
+	return known && before == hash
 }
 
 // maxExcerpt bounds a quoted part of a prompt, in bytes.
 const maxExcerpt = 60
 
-// excerpt returns the part of a prompt where it differs, with some text before it.
+// excerpt returns the part of a prompt from a difference on, with some text before it.
 func excerpt(text string, at int) string {
 	from := max(0, at-maxExcerpt/3)
 	return strings.ToValidUTF8(text[from:min(len(text), from+maxExcerpt)], "")
