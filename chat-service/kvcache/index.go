@@ -13,13 +13,13 @@ type workerNumber int
 
 func (w workerNumber) bit() uint64 { return 1 << w }
 
-// An index is safe for concurrent use. Matches run concurrently, and wait only for changes, which
-// lock the index for small portions.
-//
 // An index maps the chained names of blocks (pkg/kvblock) to sets of workers. Match returns how
 // many of a prompt's first blocks each worker holds. The index is a table of fixed size and never
 // allocates after newIndex. When it is full, it evicts the block that was stored longest ago. An
 // eviction can make a choice worse, but no answer wrong.
+//
+// An index is safe for concurrent use. Matches run concurrently, and wait only for changes, which
+// lock the index for small portions.
 //
 // A worker's reports are taken as exact (Store, Remove, Clear). A forecast holds the blocks that a
 // worker is only expected to hold, because a prompt was just sent to it; they expire.
@@ -94,7 +94,7 @@ func (x *index) Len() int {
 // An overlap is the number of a prompt's first blocks that each worker holds.
 type overlap [maxWorkers]int
 
-// run is the number of blocks that one lookup covers.
+// runLength is the number of blocks that one lookup covers.
 const runLength = 16
 
 // Match returns the overlap with the prompt of these blocks. Engines evict prefixes from their

@@ -1,6 +1,6 @@
 package postprocess
 
-// A pattern is the Knuth-Morris-Pratt automaton of one stop string. Its state is the length of the
+// A stopPattern is the Knuth-Morris-Pratt automaton of one stop string. Its state is the length of the
 // longest proper prefix of text with which the input so far ends.
 type stopPattern struct {
 	text   string

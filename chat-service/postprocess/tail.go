@@ -1,6 +1,6 @@
 package postprocess
 
-// A tail is the held-back text. It is shorter than the longest stop string, and buf is at most
+// A textTail is the held-back text. It is shorter than the longest stop string, and buf is at most
 // twice that plus a piece: emitted text is removed from its front only when it makes up half of
 // buf, so that a long partial match that advances byte by byte is not copied each time.
 type textTail struct {

@@ -125,8 +125,6 @@ func TestRecordIsWrittenByTheAccountableHop(t *testing.T) {
 	}
 }
 
-// TestRecordOfOneOfSeveralChoicesNamesTheWholeStream: and the tenant and key of the request's
-// claim.
 // TestNoRecordWaitsForACallThatIsOver: the end of a stream and the end of its abandoned call meet, while
 // others use the ledger.
 func TestNoRecordWaitsForACallThatIsOver(t *testing.T) {
@@ -157,6 +155,8 @@ func TestNoRecordWaitsForACallThatIsOver(t *testing.T) {
 	}
 }
 
+// TestRecordOfOneOfSeveralChoicesNamesTheWholeStream: and the tenant and key of the request's
+// claim.
 func TestRecordOfOneOfSeveralChoicesNamesTheWholeStream(t *testing.T) {
 	got := usageRecords(t, func(l *ledger.Ledger) {
 		r := l.Begin(context.Background(), observer.Beginning{ID: "a.1", Hop: "llm-worker/0"})

@@ -52,7 +52,7 @@ type bpe struct {
 	cache *wordCache // safe for concurrent use
 }
 
-// A merge is the result of joining a pair of neighbouring symbols. Lower ranks are merged first.
+// A bpeMerge is the result of joining a pair of neighbouring symbols. Lower ranks are merged first.
 type bpeMerge struct{ rank, id uint32 }
 
 func pair(left, right uint32) uint64 { return uint64(left)<<32 | uint64(right) }
@@ -233,7 +233,7 @@ func (m *bpe) pushChars(mg *bpeMerger, word string) {
 	u.end()
 }
 
-// unknowns pushes the symbols for unknown characters.
+// An unknownRun pushes the symbols for unknown characters.
 type unknownRun struct {
 	model *bpe
 	mg    *bpeMerger

@@ -11,14 +11,14 @@ type bpeMerger struct {
 	heap    []bpePair
 }
 
-// A symbol is a token of the word so far. After a symbol was joined to its left neighbour, its id
+// A bpeSymbol is a token of the word so far. After a symbol was joined to its left neighbour, its id
 // is noToken.
 type bpeSymbol struct {
 	id         uint32
 	prev, next int32 // -1 at the ends
 }
 
-// A candidate is a pair that may be joined: the symbol at pos and the next symbol would become id.
+// A bpePair is a pair that may be joined: the symbol at pos and the next symbol would become id.
 // It is stale after one of the two has changed.
 type bpePair struct {
 	key uint64 // rank, then pos: the order of the heap

@@ -125,7 +125,7 @@ func (u *unigram) ID(token string) (uint32, bool) {
 	return id, ok
 }
 
-// A step is the best way to a position: the piece that ends there.
+// A unigramStep is the best way to a position: the piece that ends there.
 type unigramStep struct {
 	score float64
 	start int32 // -1 if there is no way

@@ -152,8 +152,6 @@ func TestServersAnswerAsText(t *testing.T) {
 	}
 }
 
-// TestCountsComeWithTheirPieces: vLLM counts in every event, so that the counts of an answer that ends
-// early are the server's.
 // TestContentsOfOneBurstStayInOrder: events that arrive together are one message only if its reader takes them in their
 // order.
 func TestContentsOfOneBurstStayInOrder(t *testing.T) {
@@ -177,6 +175,8 @@ func TestContentsOfOneBurstStayInOrder(t *testing.T) {
 	}
 }
 
+// TestCountsComeWithTheirPieces: vLLM counts in every event, so that the counts of an answer that ends
+// early are the server's.
 func TestCountsComeWithTheirPieces(t *testing.T) {
 	all := deltas(`{"content":"a"}`, `{"content":"b"}`)
 	e, f := textOnly(t, events(withUsage(all[0], 9, 3), withUsage(all[1], 9, 4), finished("stop"), "[DONE]"))

@@ -13,11 +13,11 @@ import (
 // departs. That changes no bit of its answer: the keys and values of a position depend only on the
 // tokens up to that position.
 //
-// blockCount that no sequence holds can be evicted at any time. The pool evicts them when it has no
+// Blocks that no sequence holds can be evicted at any time. The pool evicts them when it has no
 // free block, least recently used first.
 type prefixes struct {
 	root prefixNode // has no block
-	idle list.List  // of the *nodes without holders, next to evict in front
+	idle list.List  // of the *prefixNodes without holders, next to evict in front
 
 	positions       int      // of all nodes
 	removed, stored []uint64 // names of whole blocks, since the last call of changes
@@ -52,7 +52,7 @@ func (p *prefixes) find(tokens []uint32) (whole []*prefixNode, part *prefixNode,
 	}
 }
 
-// common returns the length of the common prefix of a and b.
+// commonLength returns the length of the common prefix of a and b.
 func commonLength(a, b []uint32) int {
 	n := 0
 	for n < min(len(a), len(b)) && a[n] == b[n] {

@@ -60,7 +60,7 @@ type taskPart func(worker, first, last int)
 
 // Run calls part for all of n units, in ranges whose bounds are multiples of grain, except for n
 // itself. It returns when all are done. If a part panics, the others still run, and then Run
-// panics with a *Panic, or with the value itself if it ran alone.
+// panics with a *workPanic, or with the value itself if it ran alone.
 func (p *workPool) Run(n, grain int, part taskPart) {
 	if p.live == 1 || n <= grain {
 		if n > 0 {

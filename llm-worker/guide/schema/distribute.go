@@ -93,8 +93,8 @@ func rawArray(list []json.RawMessage) json.RawMessage {
 	return b.Bytes()
 }
 
-// outer are the keywords that stay beside a union: definitions, which references of the branches need,
-// and annotations.
+// outerKeywords stay beside a union: definitions, which references of the branches need, and
+// annotations.
 var outerKeywords = map[string]bool{"$defs": true, "definitions": true, "$schema": true, "$id": true, "id": true, "title": true, "description": true, "default": true, "examples": true}
 
 // distribute returns a schema object with its keywords in the branches of its union, or nil if it has

@@ -270,7 +270,7 @@ func (o schemaObject) values() (all []json.RawMessage, err error) {
 	return all, nil
 }
 
-// types intersects two values of type. An integer is a number.
+// intersectTypes intersects two values of type. An integer is a number.
 func intersectTypes(a, b json.RawMessage) (json.RawMessage, error) {
 	mine, theirs := typeNames(a), typeNames(b)
 	if mine == nil || theirs == nil {
@@ -317,7 +317,7 @@ func uniteNames(a, b json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(mine)
 }
 
-// tighter returns the tighter of two bounds, or the one that is not a number.
+// tighterBound returns the tighter of two bounds, or the one that is not a number.
 func tighterBound(a, b json.RawMessage, than func(a, b float64) bool) json.RawMessage {
 	var x, y *float64
 	if json.Unmarshal(a, &x) != nil || x == nil {
@@ -329,7 +329,7 @@ func tighterBound(a, b json.RawMessage, than func(a, b float64) bool) json.RawMe
 	return a
 }
 
-// same reports whether two values are equal as JSON.
+// sameJSON reports whether two values are equal as JSON.
 func sameJSON(a, b json.RawMessage) bool {
 	x, errX := canonical(a)
 	y, errY := canonical(b)

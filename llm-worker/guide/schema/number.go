@@ -72,14 +72,14 @@ func numbersBetween(low, high *numberLimit, places int) *grammar.Symbol {
 	return grammar.Measure(one)
 }
 
-// A bound is a limit in decimal, without its sign.
+// A numberBound is a limit in decimal, without its sign.
 type numberBound struct {
 	whole    string // digits before the point, without zeros in front; "0" for none
 	fraction string // digits behind it, without zeros at the end
 	open     bool
 }
 
-// newBound returns the shortest decimal that is read as the limit; nil for nil.
+// newNumberBound returns the shortest decimal that is read as the limit; nil for nil.
 func newNumberBound(l *numberLimit) *numberBound {
 	if l == nil {
 		return nil
@@ -158,7 +158,7 @@ func (m magnitudes) whole(n, at int, low, high bool) *grammar.Symbol {
 	return digitBranch(from, to, low, high, func(low, high bool) *grammar.Symbol { return m.whole(n, at+1, low, high) })
 }
 
-// branch returns the digits from one to another, each with its continuation, which depends on
+// digitBranch returns the digits from one to another, each with its continuation, which depends on
 // whether the digits so far equal those of the lower and of the upper bound.
 func digitBranch(from, to byte, low, high bool, next func(low, high bool) *grammar.Symbol) *grammar.Symbol {
 	if from == to {
