@@ -4,8 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
 
 	vllmengine "github.com/whence-dev/whence/idl/gen/vllm/engine"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
@@ -16,8 +17,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// embedAtOnce bounds the calls of one request for vectors: the service takes one text in each, and batches
-// those that it has.
+// embedAtOnce bounds the concurrent calls of one request for vectors. The service takes one text per call, and batches
+// the calls itself.
 const embedAtOnce = 32
 
 // An embedCall is a request for vectors.
@@ -54,46 +55,36 @@ func (e *Engine) askEmbed(ctx context.Context, up *beside.Upstream, req *workerv
 // Do implements beside.PoolingCall. The first failure ends the other calls.
 func (c *embedCall) Do(context.Context) (*workerv1.EmbedResponse, error) {
 	out := &workerv1.EmbedResponse{Embeddings: make([]*llmv1.Embedding, len(c.inputs)), End: beside.PoolingEnd()}
-	var mu sync.Mutex // guards first, and the usage
-	var first error
-	next := make(chan int)
-	var calls sync.WaitGroup
-	for range min(embedAtOnce, len(c.inputs)) {
-		calls.Go(func() {
-			for i := range next {
-				vector, read, err := c.embed(i)
-				mu.Lock()
-				if out.Embeddings[i] = vector; err != nil && first == nil {
-					first = err
-					c.cancel()
-				}
-				out.End.Usage.PromptTokens += read
-				mu.Unlock()
-			}
-		})
-	}
+	read := make([]uint32, len(c.inputs)) // tokens
+	calls, ctx := errgroup.WithContext(c.calls)
+	calls.SetLimit(embedAtOnce)
 	for i := range c.inputs {
-		if c.calls.Err() != nil {
+		if ctx.Err() != nil {
 			break
 		}
-		next <- i
+		calls.Go(func() (err error) {
+			out.Embeddings[i], read[i], err = c.embed(ctx, i)
+			return err
+		})
 	}
-	close(next)
-	calls.Wait()
+	err := calls.Wait()
 	c.done.Store(true)
-	if err := c.calls.Err(); first == nil && err != nil {
-		first = beside.Unavailable(err)
+	if stopped := c.calls.Err(); err == nil && stopped != nil {
+		err = beside.Unavailable(stopped)
 	}
-	if first != nil {
-		return nil, first
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range read {
+		out.End.Usage.PromptTokens += n
 	}
 	return out, nil
 }
 
 // embed returns the vector of one text, and the number of tokens read.
-func (c *embedCall) embed(i int) (vector *llmv1.Embedding, read uint32, err error) {
+func (c *embedCall) embed(ctx context.Context, i int) (vector *llmv1.Embedding, read uint32, err error) {
 	asked := &vllmengine.EmbedRequest{RequestId: c.ids[i], Tokenized: &vllmengine.TokenizedInput{InputIds: c.inputs[i].GetIds()}}
-	err = overgrpc.Do(c.calls, beside.VLLM, func(ctx context.Context) error {
+	err = overgrpc.Do(ctx, beside.VLLM, func(ctx context.Context) error {
 		resp, err := c.engine.client.Embed(ctx, asked)
 		if err != nil {
 			return err
