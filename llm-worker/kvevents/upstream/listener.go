@@ -1,13 +1,13 @@
 // Package upstream listens to the KV cache events of the engine beside a worker, in the format of
 // vLLM and SGLang, and reports to a hub which blocks the engine holds, under our names.
 //
-// The engine publishes batches over ZeroMQ: topic, number, msgpack. vLLM's gRPC service relays them, and begins with the
-// content of the cache (OverGRPC). The listener connects to the
-// engine's socket, or binds a socket that the engine connects to. A missing batch is requested from
-// the engine's replay socket. If that fails, all blocks are forgotten, because removals may have
-// been missed. Engines name blocks by their own hashes; our names are computed from the token ids
-// in the events. Blocks without a name are counted, by reason. An engine that restarts is followed
-// again.
+// The engine publishes batches over ZeroMQ: topic, number, msgpack. The listener connects to the
+// engine's socket, or binds a socket that the engine connects to. vLLM's gRPC service relays the
+// batches, too, and first sends the content of the cache (OverGRPC). A missing batch is requested
+// from the engine's replay socket. If that fails, or over gRPC, all blocks are forgotten, because
+// removals may have been missed. Engines name blocks by their own hashes; our names are computed
+// from the token ids in the events. Blocks without a name are counted, by reason. An engine that
+// restarts is followed again.
 //
 // Deliberately absent: blocks outside of the GPU's memory, blocks that depend on more than token ids,
 // and all groups of a hybrid model's layers but one.
@@ -151,8 +151,7 @@ func (l *Listener) follow(ctx context.Context, c *conn) error {
 		return err
 	}
 	l.log.Info("listening to the engine's KV events", "events", l.opts.Events, "engine", c.RemoteAddr().String())
-	l.next, l.published = 0, 0
-	l.names.reset()
+	l.startOver()
 	l.catchUp(ctx, math.MaxUint64) // the blocks that the engine holds already
 	for {
 		frames, err := c.receive()
@@ -168,25 +167,11 @@ func (l *Listener) follow(ctx context.Context, c *conn) error {
 	}
 }
 
-// receive applies a batch that the engine has published. A socket's numbers only rise, so a number that does
-// not is of another engine, or of one that has restarted behind a proxy of its socket. The batches that were
-// published during a replay come twice, and the second time is skipped, unless it clears the cache: then that
-// batch and those after it are applied again, with the same result.
+// receive applies a batch that the engine has published. The batches that were published during a replay come
+// twice, and the second time is skipped, unless it clears the cache: then that batch and the later ones are
+// applied again, with the same result.
 func (l *Listener) receive(ctx context.Context, number uint64, payload []byte) error {
-	if number < l.published || l.published == 0 && number == 0 && l.next > 1 {
-		l.log.Warn("the engine's KV events are numbered anew, so it has restarted: its blocks are unknown until they are stored again", "from", l.next, "to", number)
-		l.next = 0
-		l.names.clear()
-		l.names.reset()
-	}
-	l.published = number + 1
-	if number > l.next {
-		l.catchUp(ctx, number)
-	}
-	if number > l.next && l.next > 0 {
-		l.log.Warn("lost batches of the engine's KV events, so its blocks are unknown until they are stored again", "from", l.next, "to", number-1)
-		l.names.clear()
-	}
+	l.checkNumber(ctx, number)
 	events, err := parse(payload)
 	if err != nil {
 		return fmt.Errorf("batch %d: %w", number, err)
@@ -197,6 +182,31 @@ func (l *Listener) receive(ctx context.Context, number uint64, payload []byte) e
 	}
 	l.apply(number, events)
 	return nil
+}
+
+// checkNumber compares the number of a published batch with that of the batch before it. An engine's numbers only
+// rise: a lower one is of another engine, or of one that has restarted behind a proxy of its socket. A gap is
+// filled by a replay. After a restart, or a gap that remains, all blocks are forgotten.
+func (l *Listener) checkNumber(ctx context.Context, number uint64) {
+	if number < l.published || l.published == 0 && number == 0 && l.next > 1 {
+		l.log.Warn("the engine's KV events are numbered anew, so it has restarted: its blocks are unknown until they are stored again", "from", l.next, "to", number)
+		l.names.clear()
+		l.startOver()
+	}
+	l.published = number + 1
+	if number > l.next {
+		l.catchUp(ctx, number)
+	}
+	if number > l.next && l.next > 0 {
+		l.log.Warn("lost batches of the engine's KV events, so its blocks are unknown until they are stored again", "from", l.next, "to", number-1)
+		l.names.clear()
+	}
+}
+
+// startOver forgets the numbers of the batches so far, and which group of blocks is followed.
+func (l *Listener) startOver() {
+	l.next, l.published = 0, 0
+	l.names.reset()
 }
 
 // apply applies the events of a batch.

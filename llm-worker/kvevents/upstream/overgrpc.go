@@ -25,35 +25,32 @@ func (l *Listener) subscribe(ctx context.Context, subscribed func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	batches, err := vllmengine.NewVllmEngineClient(conn).SubscribeKvEvents(ctx, &vllmengine.SubscribeKvEventsRequest{})
-	l.next = 0
-	l.names.reset()
-	for heard := false; err == nil; heard = true {
-		var batch *vllmengine.KvEventBatch
-		if batch, err = batches.Recv(); err != nil {
-			break
-		}
-		if !heard {
+	if err != nil {
+		return err
+	}
+	l.startOver()
+	for heard := false; ; heard = true {
+		batch, err := batches.Recv()
+		switch {
+		case overgrpc.IsUnimplemented(err):
+			return errNoPublisher
+		case err != nil:
+			return err
+		case !heard:
 			subscribed()
 			l.log.Info("listening to the engine's KV events", "events", OverGRPC, "engine", l.opts.Server)
 		}
-		l.take(batch)
+		l.take(ctx, batch)
 	}
-	if overgrpc.IsUnimplemented(err) {
-		return errNoPublisher
-	}
-	return err
 }
 
 // take applies a batch, unless it is of another rank, or has only the engine's load.
-func (l *Listener) take(batch *vllmengine.KvEventBatch) {
-	if batch.GetLoad().GetLoadOnly() || uint32(batch.GetDpRank()) != l.opts.Rank { //nolint:gosec // of a negative number it is no rank
+func (l *Listener) take(ctx context.Context, batch *vllmengine.KvEventBatch) {
+	if batch.GetLoad().GetLoadOnly() || uint32(batch.GetDpRank()) != l.opts.Rank { //nolint:gosec // a negative number becomes one that is no rank
 		return
 	}
 	number := batch.GetSequenceNumber()
-	if l.next > 0 && number != l.next {
-		l.log.Warn("lost batches of the engine's KV events, so its blocks are unknown until they are stored again", "from", l.next, "to", number)
-		l.names.clear()
-	}
+	l.checkNumber(ctx, number)
 	var events []event
 	for _, e := range batch.GetEvents() {
 		switch {
@@ -68,7 +65,7 @@ func (l *Listener) take(batch *vllmengine.KvEventBatch) {
 	l.apply(number, events)
 }
 
-// isElsewhere reports that blocks are not in the memory of this engine's GPUs. level is an older field than tier.
+// isElsewhere reports whether blocks are not in the memory of this engine's GPUs. level is an older field than tier.
 func isElsewhere(tier vllmengine.KvCacheTier, locality vllmengine.KvCacheLocality, level int32) bool {
 	return tier > vllmengine.KvCacheTier_KV_CACHE_TIER_DEVICE || locality == vllmengine.KvCacheLocality_KV_CACHE_LOCALITY_REMOTE || level != 0
 }

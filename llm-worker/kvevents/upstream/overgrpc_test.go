@@ -18,7 +18,7 @@ import (
 	"github.com/whence-dev/whence/pkg/kvblock"
 )
 
-// A relay is the gRPC service of a vLLM, of which it has the KV events only.
+// A relay fakes vLLM's gRPC service. It serves only KV events.
 type relay struct {
 	vllmengine.UnimplementedVllmEngineServer
 	batches    chan *vllmengine.KvEventBatch // nil for a vLLM without a publisher
@@ -60,7 +60,7 @@ func serveRelay(t *testing.T, r *relay) string {
 	return ln.Addr().String()
 }
 
-// kept returns the event of a block that follows parent, or begins a prompt, with its hash as its two tokens.
+// kept returns the event of a stored block of the tokens 7 and 8, which follows parent or begins a prompt.
 func kept(hash int64, parent *int64, change ...func(*vllmengine.KvBlocksStored)) *vllmengine.KvCacheEvent {
 	s := &vllmengine.KvBlocksStored{ParentBlockHash: parent, Blocks: []*vllmengine.KvBlock{{BlockHash: hash, TokenIds: []uint32{7, 8}, BlockSize: 2}}}
 	for _, c := range change {
@@ -105,6 +105,10 @@ func TestListenerFollowsVLLMOverGRPC(t *testing.T) {
 	})
 	r.batches <- batch(43, kept(9, nil)) // 42 is lost
 	polltest.Eventually(t, "one alone is certain", func() bool { return held.Held() == 1 })
+	r.batches <- batch(44, kept(10, new(int64(9))))
+	polltest.Eventually(t, "the next batch adds to it", func() bool { return held.Held() == 2 })
+	r.batches <- batch(7, kept(11, nil)) // the engine behind the service has restarted
+	polltest.Eventually(t, "only the blocks since the restart are certain", func() bool { return held.Held() == 1 })
 	r.batches <- nil
 	r.batches <- batch(1, kept(1, nil), kept(2, new(int64(1)))) // once the listener has subscribed again
 	polltest.Eventually(t, "the events of the next subscription are known", func() bool { return held.Held() == 2 && r.subscribed.Load() == 2 })
