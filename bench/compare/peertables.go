@@ -41,12 +41,9 @@ func (m *measure) values(r *report, system string) []float64 {
 // peerTables returns the table of the figures, and that of Whence's figures divided by the peers' in
 // the same rounds.
 func (r *report) peerTables() string {
-	var names []string
+	names := r.systems()
 	failed := map[string]int64{}
 	for _, c := range r.Cells {
-		if !slices.Contains(names, c.System) {
-			names = append(names, c.System)
-		}
 		failed[c.System] += c.Failed
 	}
 	var b strings.Builder
@@ -80,7 +77,17 @@ func (r *report) peerTables() string {
 
 func ruleOfMeasures() string { return "\n|---|" + strings.Repeat("--:|", len(measures)) + "\n" }
 
-// peerRatios returns the table of Whence's figures, divided by those of each peer.
+// systems returns the names of the measured systems, in the order of their first cells.
+func (r *report) systems() (names []string) {
+	for _, c := range r.Cells {
+		if !slices.Contains(names, c.System) {
+			names = append(names, c.System)
+		}
+	}
+	return names
+}
+
+// peerRatios returns the table of Whence's figures, divided by the figures of each peer.
 func (r *report) peerRatios() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, divided by each peer in the same round. Above 1, in bold, Whence loses.\n\n| |", serveName)
@@ -88,15 +95,13 @@ func (r *report) peerRatios() string {
 		fmt.Fprintf(&b, " %s |", m.head)
 	}
 	b.WriteString(ruleOfMeasures())
-	told := map[string]bool{serveName: true, twoName: true}
-	for _, c := range r.Cells {
-		if told[c.System] {
+	for _, name := range r.systems() {
+		if name == serveName || name == twoName {
 			continue
 		}
-		told[c.System] = true
-		fmt.Fprintf(&b, "| of %s's |", c.System)
+		fmt.Fprintf(&b, "| of %s's |", name)
 		for _, m := range measures {
-			fmt.Fprintf(&b, " %s |", loses(m.ratio(r, serveName, c.System)))
+			fmt.Fprintf(&b, " %s |", loses(m.ratio(r, serveName, name)))
 		}
 		b.WriteString("\n")
 	}
