@@ -229,14 +229,14 @@ func (u *Upstreams) cards(base models.Card) []models.Card {
 	for i := range cards {
 		taken[cards[i].ID()] = true
 	}
-	for i := range cards { // a name that two models have stands for neither
-		untaken := func(name string) bool {
-			was := taken[name]
-			taken[name] = true
-			return was
-		}
-		cards[i].Aliases = slices.DeleteFunc(cards[i].Aliases, untaken)
-		cards[i].Adapters = slices.DeleteFunc(cards[i].Adapters, untaken)
+	take := func(name string) (again bool) {
+		again = taken[name]
+		taken[name] = true
+		return again
+	}
+	for i := range cards { // a name that two models have stands for the first of them
+		cards[i].Aliases = slices.DeleteFunc(cards[i].Aliases, take)
+		cards[i].Adapters = slices.DeleteFunc(cards[i].Adapters, take)
 	}
 	return cards
 }

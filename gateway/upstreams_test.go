@@ -19,7 +19,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/guard"
 )
 
-// TestServersOfOneModelShareACard: and a name that two models have is the alias of neither.
+// TestServersOfOneModelShareACard: an alias that two models have stands for the first, and a model's own name for that model.
 func TestServersOfOneModelShareACard(t *testing.T) {
 	u := NewUpstreams(worker.Config{}, "")
 	u.members = []member{
