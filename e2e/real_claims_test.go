@@ -306,9 +306,9 @@ func playLeaving(t *testing.T, s *realServer) string {
 }
 
 // playMove strikes a worker's server in the middle of an answer, which the other worker completes; nil
-// strikes the worker itself. The answer must have all tokens, and be the unbroken one in its first 1,200
-// bytes, some 300 tokens. A few tokens later, llama.cpp and the embedded engine, which round differently, find
-// two words equally likely.
+// strikes the worker itself. The answer must have all tokens, and its first 1,200 bytes, some 300 tokens, must
+// equal the unbroken answer. A few tokens later two words are equally likely, and llama.cpp and the embedded
+// engine round differently.
 func playMove(t *testing.T, s *realServer, from string, strike func()) string {
 	w := s.pair(t)
 	a := greedy(long, "max_tokens", 900, "ignore_eos", true) // a fast server would end a shorter one before the strike

@@ -177,8 +177,8 @@ func playVectors(t *testing.T, s *realServer) string {
 	return exact
 }
 
-// playScores compares the scores of a rerank. llama.cpp rates with the number that a model of any kind
-// computes first, so whence-tiny's scores say nothing, and are as exact as those of a reranker.
+// playScores compares the scores of a rerank with the server's own. llama.cpp takes the first number of any
+// model's output as the score, so whence-tiny's scores mean nothing, but must be equal all the same.
 func playScores(t *testing.T, s *realServer) string {
 	type result struct {
 		Index int

@@ -1,4 +1,4 @@
 package capability
 
-// Greeting is the message of the user in the conversation of WorkerInfo.rendered, the only one.
+// Greeting is the user message whose prompt WorkerInfo.rendered holds.
 const Greeting = "Hi"

@@ -136,8 +136,8 @@ func Name(reference string) string {
 	return gguf.Name(reference)
 }
 
-// Aliases returns the names, beside name, under which others know the model at a reference or path: its id,
-// and the last part of an id. An empty name stands for Name.
+// Aliases returns the other names of the model at a reference or path, under which requests may ask for it: its
+// id, and the last part of name. An empty name stands for Name(reference).
 func Aliases(name, reference string) (all []string) {
 	name = cmp.Or(name, Name(reference))
 	for _, other := range []string{ID(reference), lastPart(name)} {
@@ -148,7 +148,7 @@ func Aliases(name, reference string) (all []string) {
 	return all
 }
 
-// Alike reports whether two names may be those of one model: they are equal, or one is an id, and the other its last part.
+// Alike reports whether two names may mean the same model: they are equal, or one is the last part of the other.
 func Alike(a, b string) bool {
 	return a == b || a == lastPart(b) || b == lastPart(a)
 }

@@ -21,7 +21,7 @@ import (
 
 // A Server is a model server that describes its model over HTTP.
 type Server struct {
-	URL       string // which may have a path, in front of those of the server
+	URL       string // of the server's API; its path, if any, is a prefix of the API's paths
 	Key       string // sent as a bearer token; "" for none
 	Transport http.RoundTripper
 	Store     Store // where files are kept that are made from a description
@@ -162,9 +162,8 @@ func (s *Server) LlamaCPP(ctx context.Context) (path string, err error) {
 	return s.Store.save(files)
 }
 
-// Beside returns the absolute path of a file or directory that the server at an address of this machine names by a
-// relative path: the path begins at the directory in which the server runs. It returns "" if that is unknown, or has no
-// such file.
+// Beside returns the absolute path of a file or directory that a server on this machine names by a path relative to
+// its working directory. It returns "" if that directory is unknown or has no such file.
 func Beside(address, path string) string {
 	dir := listenerDirectory(portOf(address))
 	if at := filepath.Join(dir, path); dir != "" && exists(at) {

@@ -52,7 +52,7 @@ func (s *Server) Start(t testing.TB) {
 	polltest.Eventually(t, "redis-server listens", s.listens)
 }
 
-// listens reports whether this server has its port, and no server of another test that has taken it.
+// listens reports whether this server, and not a server of another test, listens on Addr.
 func (s *Server) listens() bool {
 	conn, err := net.Dial("tcp", s.Addr)
 	if err != nil {

@@ -99,7 +99,7 @@ func (c *Config) sources(s *recognition.Server, log *slog.Logger) (all []source)
 		return []source{{"what the server tells about its model", func(ctx context.Context) (string, error) { return server.Ollama(ctx, s.Model) }}}
 	case s.Root == "":
 	case !filepath.IsAbs(s.Root):
-		if path := besideServer(s); path != "" { // the server has taken it for a path, too, although it may look like an id
+		if path := besideServer(s); path != "" { // a path that exists beside the server is not an id, even if it looks like one
 			return []source{{"the path that the server names", func(context.Context) (string, error) { return path, nil }}}
 		}
 		all = append(all, source{"the id that the server names", func(ctx context.Context) (string, error) {
@@ -119,7 +119,8 @@ func (c *Config) sources(s *recognition.Server, log *slog.Logger) (all []source)
 	return all
 }
 
-// besideServer returns the path of the model that a server on this machine names by a relative path, or "".
+// besideServer returns the absolute path of a model that a server on this machine names by a relative path, or ""
+// if there is no such file.
 func besideServer(s *recognition.Server) string {
 	if s.GRPC || !recognition.Local(s.Address) {
 		return ""

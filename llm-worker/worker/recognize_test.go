@@ -96,8 +96,8 @@ func TestAConfigurationIsCompletedByItsServer(t *testing.T) {
 	}
 }
 
-// TestWorkerAnswersToBothNames: to the name of its server, acme/llama-9, and to the name that a chat-service with
-// --model acme/llama-9 has for it. A name of the operator is the only one.
+// TestWorkerAnswersToBothNames: to its server's name, acme/llama-9, and to the name that a chat-service with
+// --model acme/llama-9 uses. If the operator gives a name, it is the only one.
 func TestWorkerAnswersToBothNames(t *testing.T) {
 	server := httptest.NewServer(lists(tinyModel(t)))
 	t.Cleanup(server.Close)

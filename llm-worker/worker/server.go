@@ -133,7 +133,7 @@ func (s *Server) check(ctx context.Context, req *workerv1.TokenRequest) iter.Seq
 	return s.engine(ctx, req)
 }
 
-// serves returns an error if model is not the served one, by any of its names.
+// serves returns an error unless model is a name or an alias of the served model.
 func serves(info *llmv1.WorkerInfo, model string) error {
 	if model == "" || info.GetModel() == "" || model == info.GetModel() || slices.Contains(info.GetAliases(), model) {
 		return nil

@@ -107,7 +107,7 @@ func (a *addresses) Set(list string) error {
 	return nil
 }
 
-// modelNames are the value of --upstream-model: all names, and the first of them.
+// modelNames is the value of --upstream-model: all names, and the first one.
 type modelNames struct {
 	first *string
 	all   *[]string
@@ -131,7 +131,7 @@ func (m *modelNames) Set(list string) error {
 }
 
 // Workers returns the configuration of a worker for each server of --upstream, or for each model of one server.
-// A single name of a model is that of all servers.
+// A single name of a model applies to all servers.
 func (c *Config) Workers() ([]Config, error) {
 	addresses, names := append([]string{c.Upstream.Upstream}, c.Further...), c.Models
 	switch {

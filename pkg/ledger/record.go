@@ -42,8 +42,8 @@ type Record struct {
 	unread         []string
 	owner          *string // nil while unknown
 	prompt         uint32
-	estimated      bool    // tokens are estimates until a usage comes that the server has counted
-	turnsEstimated bool    // those of a complete turn are
+	estimated      bool    // the tokens of the current turn are estimates, until the server's usage arrives
+	turnsEstimated bool    // the tokens of a complete turn are estimates
 	cached         *uint32 // cached tokens of the prompt; nil until an answer is complete
 	turnsPrompt    uint32  // prompt tokens of the complete turns of a conversation
 	sentPrompt     uint32  // tokens of the prompts with which workers were called, in the current turn

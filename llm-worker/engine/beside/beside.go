@@ -47,10 +47,10 @@ type Upstream struct {
 	Vocab        int    // token ids are below Vocab
 	EOS          []uint32
 	Capabilities *llmv1.Capabilities
-	// Facts describe for the operator what the server is used for, and Notes tell what a trial has found that
-	// the operator may want to change, each in a sentence. Notes are also logged, as warnings.
+	// Facts describe the use of the server for the operator, and Notes describe findings of a trial that the
+	// operator may want to change, one sentence each. Notes are also logged, as warnings.
 	Facts, Notes []string
-	// Rendered is how the server's chat template writes capability.Greeting; "" if the server does not tell.
+	// Rendered is the prompt that the server's chat template makes of capability.Greeting; "" if unknown.
 	Rendered string
 	// Slots is the number of requests that the server runs at a time; 0 if the server does not report it.
 	Slots int

@@ -22,7 +22,7 @@ type ServerLoad struct {
 	KVUsed, KVTotal    uint64 // positions of KV cache, in tokens; 0 if the server does not report them
 	UnreadPromptTokens uint64 // of waiting requests
 	Asleep             bool   // it answers nothing until its operator wakes it
-	// Done is a number that grows while the server works for any client; 0 if it reports none.
+	// Done grows while the server works for any client; 0 if the server does not report such a number.
 	Done float64
 }
 

@@ -16,19 +16,19 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A mutable is a server that accepts requests and lists its model, and answers only while it is not mute. A
-// request for more than one token is answered also then, if talks is set: with a token each 20 seconds.
-type mutable struct {
+// A muteServer accepts requests and lists its model, but answers no request while mute is set. While talks is
+// set, it answers requests for more than one token even then: with a token every 20 seconds.
+type muteServer struct {
 	server
 	mute, talks atomic.Bool
 }
 
-type mutableCall struct {
+type muteCall struct {
 	*call
-	of *mutable
+	of *muteServer
 }
 
-func (c *mutableCall) Next() ([]uint32, *llmv1.End, error) {
+func (c *muteCall) Next() ([]uint32, *llmv1.End, error) {
 	if c.of.talks.Load() && c.left > 1 {
 		if err := c.wait(20 * time.Second); err != nil {
 			return nil, nil, err
@@ -44,7 +44,7 @@ func (c *mutableCall) Next() ([]uint32, *llmv1.End, error) {
 }
 
 // look returns a Look at the server, which tries it as engines do.
-func (m *mutable) look() beside.Look {
+func (m *muteServer) look() beside.Look {
 	up := m.upstream()
 	ask := up.Ask
 	up.Ask = func(ctx context.Context, req *workerv1.TokenRequest) (beside.Call, error) {
@@ -52,7 +52,7 @@ func (m *mutable) look() beside.Look {
 		if err != nil {
 			return nil, err
 		}
-		return &mutableCall{c.(*call), m}, nil
+		return &muteCall{c.(*call), m}, nil
 	}
 	trials := &beside.Trials[int]{Same: func(a, b *int) bool { return *a == *b }, Plain: request(1), Alive: func(context.Context) error { return nil }}
 	return func(ctx context.Context, was *beside.Upstream, doubt bool) (*beside.Upstream, error) {
@@ -62,7 +62,7 @@ func (m *mutable) look() beside.Look {
 	}
 }
 
-// askFor starts a stream that its caller stops after d, and that is over when done is closed.
+// askFor starts a stream, which its caller stops after d. done is closed when the stream has ended.
 func askFor(e *beside.Engine, d time.Duration) (done chan struct{}) {
 	done = make(chan struct{})
 	go func() {
@@ -76,11 +76,11 @@ func askFor(e *beside.Engine, d time.Duration) (done chan struct{}) {
 	return done
 }
 
-// TestServerThatFallsSilentIsUnhealthy: it accepts requests and answers probes, as an Ollama whose runner
-// is blocked. Streams that leave it early are enough to notice.
+// TestServerThatFallsSilentIsUnhealthy: the server accepts requests and answers probes, like an Ollama with a
+// blocked runner. Streams that end early are enough to notice.
 func TestServerThatFallsSilentIsUnhealthy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := new(mutable)
+		m := new(muteServer)
 		e, health, end := watched(m.look(), beside.Options{})
 		defer end()
 		if !<-health {
@@ -97,11 +97,11 @@ func TestServerThatFallsSilentIsUnhealthy(t *testing.T) {
 			t.Errorf("it is unhealthy after %v", took)
 		}
 		synctest.Wait()
-		if text := e.Problem(); !strings.Contains(text, "accepts requests, and has answered none for 2m") {
+		if text := e.Problem(); !strings.Contains(text, "accepts requests, but has answered none of them for 2m") {
 			t.Error(text)
 		}
 		time.Sleep(20 * time.Minute)
-		if len(health) > 0 || !strings.Contains(e.Problem(), "has answered none for") {
+		if len(health) > 0 || !strings.Contains(e.Problem(), "has answered none of them for") {
 			t.Error(len(health), e.Problem())
 		}
 		m.mute.Store(false)
@@ -115,20 +115,20 @@ func TestServerThatFallsSilentIsUnhealthy(t *testing.T) {
 	})
 }
 
-// TestBusyServerStaysHealthy: it leaves trials and streams of this engine unanswered for long, and answers others.
+// TestBusyServerStaysHealthy: the server delays trials and a stream of this engine, and answers other requests.
 func TestBusyServerStaysHealthy(t *testing.T) {
-	for name, busy := range map[string]func(m *mutable, e *beside.Engine) (done chan struct{}){
-		"with a stream of this engine": func(m *mutable, e *beside.Engine) chan struct{} {
+	for name, busy := range map[string]func(m *muteServer, e *beside.Engine) (done chan struct{}){
+		"with a stream of this engine": func(m *muteServer, e *beside.Engine) chan struct{} {
 			m.talks.Store(true)
 			return askFor(e, 10*time.Minute)
 		},
-		"with requests of other clients": func(_ *mutable, e *beside.Engine) chan struct{} {
+		"with requests of other clients": func(_ *muteServer, e *beside.Engine) chan struct{} {
 			return askFor(e, 10*time.Minute)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := new(mutable)
+				m := new(muteServer)
 				e := beside.New(beside.Options{}, m.look())
 				begun := time.Now()
 				e.ReadLoad(func(context.Context) (*beside.ServerLoad, error) {
@@ -157,11 +157,11 @@ func TestBusyServerStaysHealthy(t *testing.T) {
 	}
 }
 
-// TestLongFirstTrialIsTold: a server that compiles at its first request is no mystery meanwhile.
+// TestLongFirstTrialIsTold: while a server compiles for its first request, the problem says so.
 func TestLongFirstTrialIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
-		m := new(mutable)
+		m := new(muteServer)
 		m.mute.Store(true)
 		e, health, end := watched(m.look(), beside.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
 		time.Sleep(6 * time.Minute)

@@ -83,7 +83,7 @@ func (w *watch) once(ctx context.Context, changed func(healthy bool)) {
 		w.misses++
 	}
 	if was != nil && Late(err) && w.misses < maxMisses {
-		w.askLoad() // of a server that may be busy
+		w.askLoad() // the server may be busy
 		return
 	}
 	e.problem.Store(new(problemOf(err)))
@@ -108,11 +108,11 @@ func (w *watch) once(ctx context.Context, changed func(healthy bool)) {
 	}
 }
 
-// longLook is longer than a look takes that tries nothing.
+// longLook is longer than any look without a trial.
 const longLook = 5 * time.Second
 
-// look calls the engine's Look, in doubt if the server has been silent. The error of a trial that was not answered is
-// late while the server may be busy.
+// look calls the engine's Look, in doubt if the server has been silent. While a server that does not answer its
+// trial may be busy, the error is a late one; see Late.
 func (w *watch) look(ctx context.Context, was *Upstream) (*Upstream, error) {
 	e, begun := w.engine, time.Now()
 	silent := w.lull.update(e.answers.Load(), e.running.Load() > 0, begun)
@@ -134,7 +134,7 @@ func (w *watch) look(ctx context.Context, was *Upstream) (*Upstream, error) {
 	return up, err
 }
 
-// tellTrial makes the problem of a server that is tried say so, if its answer takes long. done ends that.
+// tellTrial reports as the server's problem that a trial takes long. The caller calls done after the trial.
 func (w *watch) tellTrial() (done func()) {
 	const problem = "the server that generates is tried with a short request, and has not answered it yet: one that loads its model, or compiles, takes minutes for its first answer"
 	e, told := w.engine, make(chan struct{})

@@ -57,7 +57,7 @@ func (e *Engine) agreement(up *upstream) *lexicon.Agreement {
 	return &lexicon.Agreement{Model: e.model, Server: up.model, Loose: up.prompt == llmv1.Form_FORM_TEXT}
 }
 
-// rendered returns how the server's chat template writes a greeting, or "".
+// rendered returns the prompt that the server's chat template makes of capability.Greeting, or "" if unknown.
 func (e *Engine) rendered(ctx context.Context, up *upstream) string {
 	switch up.kind {
 	case llamacpp:

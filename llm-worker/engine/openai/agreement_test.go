@@ -44,7 +44,7 @@ func TestServerOfAnotherModelIsRefused(t *testing.T) {
 	}
 }
 
-// TestServerTellsHowItsTemplateWritesAGreeting: chat-service compares its own.
+// TestServerTellsHowItsTemplateWritesAGreeting: chat-service compares that prompt with its own.
 func TestServerTellsHowItsTemplateWritesAGreeting(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -55,7 +55,7 @@ func (e *Engine) askText(up *upstream, req *workerv1.TokenRequest) (*text, error
 // Open implements beside.Call.
 func (t *text) Open(ctx context.Context) error { return t.stream.Open(ctx) }
 
-// Next implements beside.Call: a zero stands for each token of the events received, as far as they are one piece.
+// Next implements beside.Call: it returns a zero for each token of the next piece of the answer.
 func (t *text) Next() (ids []uint32, end *llmv1.End, err error) {
 	if len(t.answer.pieces) == 0 && t.end == nil {
 		if _, t.end, err = t.stream.Tokens(t.read); err != nil {

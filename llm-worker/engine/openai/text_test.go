@@ -152,8 +152,8 @@ func TestServersAnswerAsText(t *testing.T) {
 	}
 }
 
-// TestContentsOfOneBurstStayInOrder: events that arrive together are one message only if its reader takes them in their
-// order.
+// TestContentsOfOneBurstStayInOrder: events that arrive together become one message only if the reader of that
+// message takes their contents in order.
 func TestContentsOfOneBurstStayInOrder(t *testing.T) {
 	const call = `{"tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"find","arguments":"{}"}}]}`
 	e, _ := textOnly(t, events(append(deltas(`{"reasoning":"First"}`, `{"content":"Look"}`, `{"content":": "}`, call, `{"content":"Then"}`, `{"reasoning":"Hm"}`, `{"content":" this"}`), finished("tool_calls"), used(9, 7), "[DONE]")...))

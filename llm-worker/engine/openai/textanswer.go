@@ -75,7 +75,7 @@ type textAnswer struct {
 	called                           uint32            // calls so far
 	given                            uint32            // tokens, as counted here
 	counted                          bool              // the last event had the usage so far
-	pieces                           []piece           // not taken yet
+	pieces                           []piece           // read from events, and not yet taken
 
 	finish llmv1.Finish
 	usage  *textUsage // nil until the server has reported it

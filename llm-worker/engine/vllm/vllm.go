@@ -95,7 +95,7 @@ func (e *Engine) info(ctx context.Context) (info *vllmengine.GetModelInfoRespons
 func (e *Engine) try(ctx context.Context, info *vllmengine.GetModelInfoResponse) (*beside.Upstream, error) {
 	model := beside.Model{
 		Name: info.GetServedModelName(), Context: int(info.GetMaxContextLength()), Vocab: int(info.GetVocabSize()), EOS: overgrpc.IDs(info.GetEosTokenIds()),
-		Generation: true, // or tryEmbed finds out what else it does
+		Generation: true, // tryEmbed handles a model that does not generate
 	}
 	if model.Name == "" {
 		model.Name = info.GetModelPath()
@@ -133,7 +133,7 @@ func (e *Engine) parser(ctx context.Context) (name string) {
 	return name
 }
 
-// checkRank refuses a server without the rank. An older one would ignore it.
+// checkRank refuses a server that lacks the rank of --upstream-rank: an older vLLM would ignore the rank.
 func (e *Engine) checkRank(ctx context.Context) error {
 	if e.rank == nil {
 		return nil

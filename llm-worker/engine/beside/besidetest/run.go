@@ -381,7 +381,7 @@ func (s *Subject) health(t *testing.T) {
 	if e.Upstream() != up {
 		t.Error("nothing has changed, and it is another upstream")
 	}
-	if s.Dialect.Embed == nil { // others are healthy with a model that only embeds
+	if s.Dialect.Embed == nil { // a service with vectors is healthy with a model that only embeds
 		server.NoModel.Store(true)
 		await(t, health, false)
 		server.NoModel.Store(false)

@@ -35,7 +35,7 @@ type Request struct {
 	Sampling map[string]any // keyed by the field names of whence.llm.v1.Sampling, and constraints by the service's; an absent field was not set
 	Logprobs int            // top tokens that the service is asked for at each position; -1 if no log-probabilities
 	Scored   bool           // the service is asked for as many of the prompt's tokens
-	Rank     int            // the data-parallel rank that a service over gRPC is asked for; -1 if none
+	Rank     int            // the data-parallel rank in a request over gRPC; -1 if none
 	Stream   bool
 	Metadata metadata.MD
 }
@@ -268,7 +268,8 @@ func (s *Server) serve(st grpc.ServerStream) error {
 	return st.SendMsg(&out)
 }
 
-// embed answers a request for a vector of a server whose model only embeds. While Held is set, requests wait until they are canceled.
+// embed answers a request for a vector, if the server's model only embeds. While Held is set, requests wait
+// until they are canceled.
 func (s *Server) embed(st grpc.ServerStream, in Message) error {
 	if s.dialect.Embed == nil || !s.NoModel.Load() {
 		return status.Error(codes.Unimplemented, "the model does not support embeddings")

@@ -53,7 +53,7 @@ func tokenize(rw http.ResponseWriter, r *http.Request, encode func(text string, 
 	}
 }
 
-// Rendered is how the servers of this package render a message of the user.
+// Rendered returns the prompt that the servers of this package make of a user's message.
 func Rendered(content string) string {
 	return "<|im_start|>user\n" + content + "<|im_end|>\n<|im_start|>assistant\n"
 }

@@ -74,7 +74,7 @@ func (m *Model) TrialPrompt() []uint32 {
 	return m.Tokenizer.Encode(beside.TrialPrompt, true)
 }
 
-// Text returns the text of ids with that of special tokens, or "" if an id is not in the vocabulary.
+// Text returns the text of ids, special tokens included, or "" if an id is not in the vocabulary.
 func (m *Model) Text(ids []uint32) string {
 	if slices.ContainsFunc(ids, func(id uint32) bool { return int64(id) >= int64(m.Tokenizer.VocabSize()) }) {
 		return ""

@@ -29,16 +29,16 @@ func (c *Client) Tokenize(ctx context.Context, body map[string]any) ([]uint32, e
 	return said.Tokens, nil
 }
 
-// maxRendered bounds a rendered greeting, in bytes: templates write default prompts of some kilobytes.
+// maxRendered bounds a rendered greeting, in bytes or tokens: templates write default prompts of some kilobytes.
 const maxRendered = 64 << 10
 
-// greeting is the conversation of capability.Greeting.
+// greeting returns the messages of a conversation that consists of capability.Greeting.
 func greeting() []map[string]string {
 	return []map[string]string{{"role": "user", "content": capability.Greeting}}
 }
 
-// Rendered asks llama.cpp's POST /apply-template for the prompt of capability.Greeting; "" if the server does not
-// tell.
+// Rendered asks llama.cpp's POST /apply-template for the prompt of capability.Greeting. It returns "" if the
+// server does not answer.
 func (c *Client) Rendered(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, tokenizeTimeout)
 	defer cancel()
@@ -51,8 +51,8 @@ func (c *Client) Rendered(ctx context.Context) string {
 	return said.Prompt
 }
 
-// RenderedIDs asks POST /tokenize, in the form of vLLM and Whence, for the tokens of the prompt of capability.Greeting; none
-// if the server does not tell.
+// RenderedIDs asks POST /tokenize, in the form of vLLM and Whence, for the tokens of the prompt of
+// capability.Greeting. It returns nil if the server does not answer.
 func (c *Client) RenderedIDs(ctx context.Context, model string) []uint32 {
 	ids, err := c.Tokenize(ctx, map[string]any{"model": model, "messages": greeting(), "add_generation_prompt": true})
 	if err != nil || len(ids) > maxRendered {

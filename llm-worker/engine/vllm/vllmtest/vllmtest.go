@@ -62,7 +62,7 @@ func Dialect() besidetest.Dialect {
 	}
 }
 
-// embed is the answer to Embed: a vector of the prompt's length and its first token.
+// embed answers Embed with a vector of two numbers: the prompt's length and its first token.
 func embed(m besidetest.Message) (id string, answer besidetest.Message) {
 	prompt := m.Message(2).Uints(2)
 	return m.Text(1), besidetest.Message(nil).AddFloats(1, float32(len(prompt)), float32(prompt[0])).AddUint(2, uint64(len(prompt))).AddUint(3, 2)
